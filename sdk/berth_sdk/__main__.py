@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 from berth_sdk.cli import completion, serve_extender
 from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
+from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
@@ -67,6 +68,13 @@ def build_parser() -> ArgumentParser:
         "--credential-file",
         metavar="PATH",
         help="file with the secret that hosts must send; default: the secret of the parent host, if any",
+    )
+    serve.add_argument(
+        FLAG,
+        type=int,
+        metavar="BYTES",
+        help="the largest message that this server receives; the smaller one of this limit and the host's"
+        f" maxMessageBytes holds for both directions (default: {SERVER_BYTES})",
     )
     serve.add_argument(
         "--grace",

@@ -72,10 +72,11 @@ class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it
     claims), framed (how many calls came in frames), frames (the connections of these), pages (how many each
     Reconcile had; `asked` has them as one), echoes (False: answers name no cycle by themselves).
-    `features`: what it names in the handshake.
+    `features`, `max_message_bytes`: what it names in the handshake.
     """
 
     features: ClassVar[tuple[str, ...]] = ()
+    max_message_bytes = 0
 
     def __init__(self, *plugins: identity_pb2.PluginDescriptor) -> None:
         self.plugins = plugins
@@ -204,6 +205,7 @@ class ScriptedPlugin:
             plugins=self.plugins,
             instance_id=self.instance_id,
             features=self.features,
+            max_message_bytes=self.max_message_bytes,
         )
         reply.started_at.FromSeconds(self.started_at_s)
         return reply

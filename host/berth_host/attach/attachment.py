@@ -314,6 +314,7 @@ class Attachment:
             attachment_id=attachment_id,
             endpoint=endpoint,
             started_at_s=introduction.started_at_s,
+            max_message_bytes=introduction.max_message_bytes,
         )
         in_step = [item for item in introduction.plugins if item.keeps_state]
         feed = None

@@ -20,7 +20,6 @@ from berth_host.attach.seams import HandleGrants, WayBack
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 # NormalizeScore belongs to Score and has no list of its own in a profile.
 _OF_PROFILE: Final[Mapping[str, str]] = {
@@ -45,7 +44,7 @@ def accept(
         attachment_id=attachment_id,
         contract=identity_pb2.ContractVersion(major=introduction.contract[0], minor=introduction.contract[1]),
         features=introduction.features,
-        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_message_bytes=introduction.max_message_bytes,
         accepted=True,
         trial=trial,
     )
@@ -74,9 +73,13 @@ async def way_back_of(
         or why_no_way_back(place, introduction.features, over_tls=grants.over_tls)
     ):
         return None
-    if place.tls is not None:
-        return await grants.grant(attachment_id, clients, tls_name=place.tls.server_name or host_of(endpoint))
-    return await grants.grant(attachment_id, clients, loopback_tcp=not endpoint.startswith("unix:"))
+    return await grants.grant(
+        attachment_id,
+        clients,
+        loopback_tcp=place.tls is None and not endpoint.startswith("unix:"),
+        tls_name="" if place.tls is None else place.tls.server_name or host_of(endpoint),
+        max_message_bytes=introduction.max_message_bytes,
+    )
 
 
 def lacks_way_back(place: Place, introduction: Introduction, *, over_tls: bool) -> list[str]:

@@ -34,15 +34,15 @@ from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.served.frames import FramedConnections
 from berth_host.rpc.served.link import channel_options
 from berth_host.rpc.served.peer_user import may_serve, peer_user
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
     """Return a new channel for one attachment; it connects at its first call. Raises DialError."""
+    options = channel_options(place.max_message_bytes)
     if endpoint.startswith("unix:"):
         check_socket(socket_path(endpoint), place.allowed_uids)
         # Without this option the socket's path would become the authority, which servers may refuse.
-        options = [*channel_options(), ("grpc.default_authority", "localhost")]
+        options = [*options, ("grpc.default_authority", "localhost")]
         return grpc.aio.insecure_channel(endpoint, options=options)
     host, _ = host_and_port(endpoint)
     if place.tls is not None:
@@ -50,11 +50,11 @@ def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
 
         name = place.tls.server_name or host
         # The name that the certificate must have, whatever the address is.
-        options = [*channel_options(), ("grpc.ssl_target_name_override", name)]
+        options = [*options, ("grpc.ssl_target_name_override", name)]
         return grpc.aio.secure_channel(endpoint, channel_credentials(place.tls), options=options)
     if not is_loopback(host):
         raise DialError(f"{endpoint} is not a loopback address, and the connection would be in plaintext")
-    return grpc.aio.insecure_channel(endpoint, options=channel_options())
+    return grpc.aio.insecure_channel(endpoint, options=options)
 
 
 def socket_path(endpoint: str) -> Path:
@@ -160,4 +160,4 @@ def frames_to(
         check_socket(path, allowed_uids)
     except DialError as err:
         return None, f"the frames that the plugin offers cannot be used: {err}"
-    return FramedConnections(path, MAX_MESSAGE_BYTES, allowed_uids), ""
+    return FramedConnections(path, introduction.max_message_bytes, allowed_uids), ""

@@ -68,13 +68,13 @@ class InstanceFeed:
         """Update the snapshot, when no cycle reads it."""
         await self._state.refresh()
 
-    def delta(self, base: StateVersion) -> pb.StateDelta | None:
+    def delta(self, base: StateVersion, max_message_bytes: int) -> pb.StateDelta | None:
         """Return the delta from `base` to the snapshot; None if it is unknown or too large for a call."""
         changes = self._state.changes_since(base, self._selection)
         if changes is None or len(changes.nodes) > MAX_DELTA_NODES:
             return None
         delta = self._encoder.delta(changes)
-        return delta if fits_in_call(changes, delta) else None
+        return delta if fits_in_call(changes, delta, max_message_bytes) else None
 
     def stream(
         self, base: StateVersion | None, max_message_bytes: int

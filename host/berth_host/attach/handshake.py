@@ -31,6 +31,7 @@ from berth_sdk.selectors import LabelSelector
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.message_limit import DEFAULT_BYTES, FLAG, MIN_BYTES
 from berth_sdk.wire.requests import TRIAL
 
 from berth_host.attach.remarks import Remarks
@@ -72,12 +73,14 @@ class Introduction:
 
     `plugins`: the descriptors of the configured plugins that the instance serves as configured. `unusable`:
     why the other configured plugins cannot be used, by name, each as the end of a sentence.
+    `max_message_bytes`: the size of the largest message, of the two sides' limits the smaller one.
     """
 
     instance_id: str
     started_at_s: float
     contract: tuple[int, int]
     features: tuple[str, ...]
+    max_message_bytes: int
     plugins: tuple[Descriptor, ...]
     unusable: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -127,6 +130,7 @@ def read_handshake(
         started_at_s=reply.started_at.seconds + reply.started_at.nanos / 1e9,
         contract=contract,
         features=features,
+        max_message_bytes=min(place.max_message_bytes, _limit_of(reply)),
         plugins=tuple(found for found in served if found.name not in lacking),
         unusable=unusable | lacking,
         warnings=tuple(warnings.texts),
@@ -177,6 +181,17 @@ def _lacks_way_back(descriptor: Descriptor, why: str) -> str:
         f"calls its host and gets no way back, because {why};"
         " or, if the plugin works without those calls, declare handle_required = False in its class"
     )
+
+
+def _limit_of(reply: identity_pb2.HandshakeResponse) -> int:
+    """Return the size in bytes of the largest message that the instance receives."""
+    announced = reply.max_message_bytes or DEFAULT_BYTES
+    if announced < MIN_BYTES:
+        raise RefusedError(
+            f"the handshake announces max_message_bytes of {announced}, and calls need {MIN_BYTES} or more:"
+            f" raise the limit of the plugin's server (berth-sdk serve {FLAG})"
+        )
+    return announced
 
 
 def _negotiated(reply: identity_pb2.HandshakeResponse) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
@@ -33,8 +33,6 @@ RECONCILE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 2.0
 _CALL: Final = "Reconcile"
-_AROUND_BYTES: Final = 8
-"""The most bytes that tag and length of a nested message take."""
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
 
@@ -76,11 +74,17 @@ class TakenUp:
         bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
         given_back = plugin.outbox.given_back()
         listed = [*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)]
-        pages = _pages(listed, link.identity.max_message_bytes // 2)
-        for page in pages:
-            page.plugin = plugin.name
-            page.host_epoch = self._epoch
-            page.attachment_id = link.identity.attachment_id
+        pages = [
+            state_pb2.ReconcileRequest(
+                plugin=plugin.name,
+                host_epoch=self._epoch,
+                attachment_id=link.identity.attachment_id,
+                sequence=number,
+                live=run,
+            )
+            for number, run in enumerate(link.in_runs(listed))
+        ]
+        pages[-1].last = True
         asked = (plugin.name, _CALL)
         reply = await link.reconcile(pages, asked, RECONCILE_S)
         unknown = set(reply.unknown_cycle_ids)
@@ -110,21 +114,6 @@ class TakenUp:
             if transport is not None:
                 item.cycle.part(plugin).instance = transport
         return taken is not None
-
-
-def _pages(listed: Sequence[state_pb2.LiveReservation], limit_bytes: int) -> list[state_pb2.ReconcileRequest]:
-    """Return the list in order, in pages of at most `limit_bytes` bytes; at least one page."""
-    pages = [state_pb2.ReconcileRequest()]
-    size = 0
-    for item in listed:
-        more = item.ByteSize() + _AROUND_BYTES
-        if size + more > limit_bytes and pages[-1].live:
-            pages.append(state_pb2.ReconcileRequest(sequence=len(pages)))
-            size = 0
-        pages[-1].live.append(item)
-        size += more
-    pages[-1].last = True
-    return pages
 
 
 def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:

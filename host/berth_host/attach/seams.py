@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
 from berth_host.attach.feed import HostState
 from berth_host.attach.state import PlaceChange, Swap
@@ -101,12 +102,19 @@ class HandleGrants(Protocol):
         ...
 
     async def grant(
-        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+        self,
+        attachment_id: str,
+        plugins: frozenset[str],
+        *,
+        loopback_tcp: bool = False,
+        tls_name: str = "",
+        max_message_bytes: int = DEFAULT_BYTES,
     ) -> WayBack:
         """Grant the way back to one attachment.
 
         `loopback_tcp`: the plugins are reached over loopback TCP, and cannot open Unix sockets. `tls_name`:
-        the name in the certificate of plugins behind TLS. Raises DialError if the host cannot serve the way
+        the name in the certificate of plugins behind TLS. `max_message_bytes`: the largest message in either
+        direction. Raises DialError if the host cannot serve the way
         back now.
         """
         ...

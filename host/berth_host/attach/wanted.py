@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
+
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
 from berth_host.config.berth.managed_resources import why_without_filter
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -51,7 +53,8 @@ class Place:
 
     `credential_file`: the file with the secret for the endpoint, empty for none. `allowed_uids`: users,
     besides root and the host's own, that may own a Unix socket and the process behind it. `is_open`: the
-    endpoint is in a folder of sockets and may serve any of `plugins`.
+    endpoint is in a folder of sockets and may serve any of `plugins`. `max_message_bytes`: the limit that
+    the operator set.
     """
 
     endpoint: str = ""
@@ -60,6 +63,7 @@ class Place:
     credential_file: str = ""
     allowed_uids: tuple[int, ...] = ()
     transport: Transport = Transport.FRAMED
+    max_message_bytes: int = DEFAULT_BYTES
     is_open: bool = False
     plugins: tuple[WantedPlugin, ...]
 
@@ -103,6 +107,7 @@ def wanted_places(configuration: LoadedConfiguration) -> list[Place]:
             credential_file=plugin.credential_file,
             allowed_uids=plugin.allowed_uids,
             transport=plugin.transport,
+            max_message_bytes=configuration.berth.message_limit(plugin),
             is_open=plugin.in_folder,
             plugins=tuple(members),
         )

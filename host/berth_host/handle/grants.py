@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 
 _TOKEN_BYTES: Final = 32
@@ -20,13 +21,15 @@ _TOKEN_BYTES: Final = 32
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One attachment's right to call back in the name of `plugins`. `tls_name`: the name in the certificate
-    of whoever uses it; empty: it is used on this machine.
+    of whoever uses it; empty: it is used on this machine. `max_message_bytes`: the agreed limit, in either
+    direction.
     """
 
     attachment_id: str
     plugins: frozenset[str]
     token: bytes
     tls_name: str
+    max_message_bytes: int
 
     def __repr__(self) -> str:
         return f"Grant({self.attachment_id}, {sorted(self.plugins)})"  # a secret is never shown
@@ -50,10 +53,18 @@ class Grants:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
 
-    def add(self, attachment_id: str, plugins: frozenset[str], tls_name: str = "") -> str:
+    def add(
+        self,
+        attachment_id: str,
+        plugins: frozenset[str],
+        tls_name: str = "",
+        max_message_bytes: int = DEFAULT_BYTES,
+    ) -> str:
         """Return a new token for an attachment. The attachment's older token ends."""
         token = secrets.token_hex(_TOKEN_BYTES)
-        self._grants[attachment_id] = Grant(attachment_id, plugins, token.encode(), tls_name)
+        self._grants[attachment_id] = Grant(
+            attachment_id, plugins, token.encode(), tls_name, max_message_bytes
+        )
         return token
 
     def remove(self, attachment_id: str, plugin: str = "") -> None:

@@ -14,12 +14,13 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, identity_pb2
 from berth_sdk.selection import StateSelection
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.message_limit import MAX_BYTES
 
 from berth_host.attach.feed import HostState
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import UnknownNodesError
 from berth_host.rpc.pace import Pace
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES, StateEncoder
+from berth_host.rpc.state_codec import StateEncoder
 
 
 def readable(
@@ -59,7 +60,7 @@ class StateReader:
         version = wire.encode_version(self.version)
         held: pb.NodeState | None = None
         pace = Pace()
-        for part in self._encoder.chunks(self._changes, MAX_MESSAGE_BYTES):
+        for part in self._encoder.chunks(self._changes, MAX_BYTES):
             if part is None:
                 await pace.step()
                 continue

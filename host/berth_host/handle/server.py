@@ -11,12 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from berth_sdk.wire.message_limit import DEFAULT_BYTES, size_options
+
 from berth_host.attach.seams import WayBack
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.grants import Grants
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 
 # These bring gRPC, which a host without served plugins never imports.
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ class HandleServer:
         *,
         tcp: bool = False,
         tls: TlsPort | None = None,
+        max_message_bytes: int = DEFAULT_BYTES,
     ) -> None:
         """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `tls`: some are behind
-        TLS, and ask there.
+        TLS, and ask there. `max_message_bytes`: the highest limit of an attachment.
         """
         self.grants = Grants()
         self._seams = seams
         self._service: HandleService | None = None
+        self._max_message_bytes = max_message_bytes
         self._tcp = tcp
         self._tls = tls
         self._server: grpc.aio.Server | None = None
@@ -77,7 +80,13 @@ class HandleServer:
         return self._tls is not None
 
     async def grant(
-        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+        self,
+        attachment_id: str,
+        plugins: frozenset[str],
+        *,
+        loopback_tcp: bool = False,
+        tls_name: str = "",
+        max_message_bytes: int = DEFAULT_BYTES,
     ) -> WayBack:
         """Return the address and the token for one attachment; see `HandleGrants`. Raises DialError, and
         InvariantError before the start.
@@ -90,7 +99,7 @@ class HandleServer:
             if self._tls is None:
                 raise InvariantError("a plugin behind TLS is granted a way back that is not there")
             target, server_name = await self._tls.open(self._made)
-        token = self.grants.add(attachment_id, plugins, tls_name)
+        token = self.grants.add(attachment_id, plugins, tls_name, max_message_bytes)
         return WayBack(target=target, token=token, server_name=server_name)
 
     def revoke(self, attachment_id: str, plugin: str = "") -> None:
@@ -114,8 +123,7 @@ class HandleServer:
             self._service = HandleService(self._seams, self.grants)
         server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                *size_options(self._max_message_bytes),
                 ("grpc.so_reuseport", 0),
             ]
         )
@@ -139,4 +147,9 @@ def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeam
         from berth_host.handle.tls_port import TlsPort
 
         tls = TlsPort(berth.handle, own_address)
-    return HandleServer(seams, tcp=any(plugin.tls is None for plugin in over_tcp), tls=tls)
+    return HandleServer(
+        seams,
+        tcp=any(plugin.tls is None for plugin in over_tcp),
+        tls=tls,
+        max_message_bytes=max(map(berth.message_limit, berth.plugins), default=berth.max_message_bytes),
+    )

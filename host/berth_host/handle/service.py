@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 from berth_sdk.errors import UndeclaredError
+from berth_sdk.wire.message_limit import CURE
 from berth_sdk.wire.pushback import PUSHBACK
 from grpc import StatusCode
 
@@ -35,7 +36,7 @@ from berth_host.handle.calls import (
     ServedCall,
     StaleStateError,
 )
-from berth_host.handle.grants import Grants
+from berth_host.handle.grants import Grant, Grants
 from berth_host.handle.rates import CALLS_PER_S, CallRates, RefusedRates
 from berth_host.handle.refusals import Refusals
 from berth_host.rpc.pace import Pace
@@ -76,19 +77,19 @@ class HandleService:
 
     def _handler(self, call: AnyHandleCall) -> Callable[[Any, Context], Any]:
         async def answer(request: Any, context: Context) -> Any:
-            asking = await self._admit(request, context)
+            grant = await self._admit(request, context)
             async with self._refusing(call, request, context):
-                return await self._answer(call, request, asking)
+                return await _fitting(await self._answer(call, request, grant.attachment_id), grant, context)
 
         async def answer_in_chunks(request: Any, context: Context) -> AsyncIterator[Any]:
-            asking = await self._admit(request, context)
+            grant = await self._admit(request, context)
             async with self._reading(request.plugin, context) if call.holds_data else nullcontext():
                 async with self._refusing(call, request, context):
-                    found = await self._answer(call, request, asking)
+                    found = await self._answer(call, request, grant.attachment_id)
                 # Closed here however the stream ends: its captured data must not outlive it.
                 async with aclosing(found) as chunks:
                     async for chunk in chunks:
-                        yield chunk
+                        yield await _fitting(chunk, grant, context)
 
         return answer_in_chunks if call.in_chunks else answer
 
@@ -144,8 +145,8 @@ class HandleService:
 
     # --- the caller --------------------------------------------------------------------------------
 
-    async def _admit(self, request: Any, context: Context) -> str:
-        """Let the call pass, or end it; return the attachment that it comes from."""
+    async def _admit(self, request: Any, context: Context) -> Grant:
+        """Let the call pass, or end it; return the grant of the attachment that it comes from."""
         token = _bearer(context)
         grant = None if token is None else self._grants.find(token)
         if grant is None:
@@ -167,16 +168,31 @@ class HandleService:
                 f"plugin {request.plugin!r} is not one of this attachment that asked for the handle, or it is"
                 " in quarantine",
             )
+        size = request.ByteSize()
+        if size > grant.max_message_bytes:
+            text = f"the request has {size} bytes, and {grant.max_message_bytes} are the limit: ask in parts"
+            await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, text)
         wait_s = self._rates.take(request.plugin)
         if wait_s > 0:
             await _refuse_for_now(context, request.plugin, wait_s)
-        return grant.attachment_id
+        return grant
 
     async def _note(self, request: Any, context: Context, why: str) -> None:
         """Log the refusal, and wait if this peer is refused too often."""
         call = type(request).__name__.removesuffix("Request")
         self._refusals.note(request.plugin, call, context.peer(), why)
         await self._refused_rates.hold(context.peer())
+
+
+async def _fitting(answer: Any, grant: Grant, context: Context) -> Any:
+    """Return an answer, or a chunk of one, that has at most the agreed size; end the call with the cure for a
+    larger one.
+    """
+    size = answer.ByteSize()
+    if size > grant.max_message_bytes:
+        text = f"a message of the answer has {size} bytes, and {grant.max_message_bytes} are the limit"
+        await _refuse(context, StatusCode.RESOURCE_EXHAUSTED, f"{text}: {CURE}")
+    return answer
 
 
 async def _refuse_for_now(context: Context, plugin: str, wait_s: float) -> NoReturn:

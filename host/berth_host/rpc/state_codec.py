@@ -18,6 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.selection import Prefixes, StateSelection
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.message_limit import CURE
 
 from berth_host.errors import HostError
 from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
@@ -155,9 +156,13 @@ class StateEncoder:
         return state
 
 
-def fits_in_call(changes: StateChanges, delta: pb.StateDelta) -> bool:
-    """Return True if a call may carry the delta; otherwise SyncState sends the changes."""
-    return len(changes.nodes) <= MAX_DELTA_NODES and delta.ByteSize() <= MAX_DELTA_BYTES
+def fits_in_call(changes: StateChanges, delta: pb.StateDelta, max_message_bytes: int) -> bool:
+    """Return True if a call may carry the delta; otherwise SyncState sends the changes.
+
+    A quarter of a message is for the delta: the call has pod, nodes and shared values as well.
+    """
+    limit_bytes = min(MAX_DELTA_BYTES, max_message_bytes // 4)
+    return len(changes.nodes) <= MAX_DELTA_NODES and delta.ByteSize() <= limit_bytes
 
 
 def _kept(values: Mapping[str, str], prefixes: Prefixes) -> Mapping[str, str]:
@@ -188,8 +193,6 @@ def _drop(value: Any, path: list[str]) -> None:
             _drop(value[path[0]], path[1:])
 
 
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""The largest message in either direction, as sent in Configure: the default of gRPC."""
 CHUNK_BYTES: Final = 16 * 1024
 """The largest chunk, even if the agreed limit is higher: a chunk is serialised and sent in one step."""
 _ENVELOPE_BYTES: Final = 192
@@ -203,8 +206,8 @@ class StateTooLargeError(HostError):
     def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
         self.what = what
         super().__init__(
-            f"{what} takes {size_bytes} bytes, and a message may have {limit_bytes}:"
-            " raise max_message_bytes, or drop fields in the plugin's needs"
+            f"{what} takes {size_bytes} bytes, and a message may have {limit_bytes}: {CURE},"
+            " or drop fields in the plugin's needs"
         )
 
 

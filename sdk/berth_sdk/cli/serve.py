@@ -21,6 +21,7 @@ from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.credential import read_credential, take_credential
+from berth_sdk.wire.message_limit import SERVER_BYTES
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 _BAD_INPUT: Final = 2
@@ -54,7 +55,13 @@ def serve(options: Namespace) -> int:
             signal.signal(number, lambda *_: stops.put(None))
         if options.credential_file:
             credential = read_credential(options.credential_file)
-        server = PluginServer(classes, credential, _tls(options))
+        limit_bytes = options.max_message_bytes
+        server = PluginServer(
+            classes,
+            credential,
+            _tls(options),
+            max_message_bytes=SERVER_BYTES if limit_bytes is None else limit_bytes,
+        )
         address = server.listen(endpoint or "")
     except OrphanError as err:
         LOG.error("%s", err)

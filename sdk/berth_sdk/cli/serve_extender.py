@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from berth_sdk.errors import BerthError, PluginArgsError
+from berth_sdk.wire.message_limit import FLAG
 
 if TYPE_CHECKING:
     from berth_sdk.serve.extender.server import ExtenderServer, ExtenderSettings
@@ -30,7 +31,7 @@ _ONLY: Final = {
     "client_key": "--client-key",
 }
 """The options that have an effect with --extender alone."""
-_NOT_WITH: Final = {"listen": "--listen", "credential_file": "--credential-file"}
+_NOT_WITH: Final = {"listen": "--listen", "credential_file": "--credential-file", "max_message_bytes": FLAG}
 """The options of a server for berth."""
 
 

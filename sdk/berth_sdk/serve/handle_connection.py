@@ -16,6 +16,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
 from berth_sdk.wire.addresses import is_local
 from berth_sdk.wire.certificate import Certificate
+from berth_sdk.wire.message_limit import DEFAULT_BYTES, size_options
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 _OPTIONS: Final = (
@@ -39,6 +40,8 @@ class HandleConnection:
         self._lock = threading.Lock()
         self._endpoint: identity_pb2.HandleEndpoint | None = None
         self._channel: grpc.Channel | None = None
+        self.receives_bytes = DEFAULT_BYTES
+        """The largest message that a channel receives; for channels that are opened later."""
         self._shown: grpc.ChannelCredentials | None = None
         """The credentials of the channel; None: plaintext."""
 
@@ -74,7 +77,7 @@ class HandleConnection:
             shown = self._credentials(endpoint)
             if self._channel is None or shown is not self._shown:
                 # The old channel stays open for calls that have begun.
-                self._channel, self._shown = _dialled(endpoint, shown), shown
+                self._channel, self._shown = _dialled(endpoint, shown, self.receives_bytes), shown
             return HandleServiceStub(self._channel), (("authorization", f"Bearer {endpoint.token}"),)
 
     def _credentials(self, endpoint: identity_pb2.HandleEndpoint) -> grpc.ChannelCredentials | None:
@@ -91,9 +94,12 @@ class HandleConnection:
         return None
 
 
-def _dialled(endpoint: identity_pb2.HandleEndpoint, shown: grpc.ChannelCredentials | None) -> grpc.Channel:
+def _dialled(
+    endpoint: identity_pb2.HandleEndpoint, shown: grpc.ChannelCredentials | None, limit_bytes: int
+) -> grpc.Channel:
+    options = [*_OPTIONS, *size_options(limit_bytes)]
     if shown is None:
-        return grpc.insecure_channel(endpoint.target, options=_OPTIONS)
+        return grpc.insecure_channel(endpoint.target, options=options)
     # The name that the host's certificate must have, instead of the name in the address.
-    options = (*_OPTIONS, ("grpc.ssl_target_name_override", endpoint.server_name))
+    options.append(("grpc.ssl_target_name_override", endpoint.server_name))
     return grpc.secure_channel(endpoint.target, shown, options=options)

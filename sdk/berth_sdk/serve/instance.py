@@ -37,6 +37,7 @@ from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import FEATURE as FRAMED
+from berth_sdk.wire.message_limit import CURE, SERVER_BYTES
 from berth_sdk.wire.records import encode_time
 from berth_sdk.wire.requests import TRIAL, decode_args
 from berth_sdk.wire.results import encode_descriptor
@@ -50,12 +51,16 @@ class Instance:
     """The state of a process that serves plugins."""
 
     def __init__(
-        self, classes: Mapping[str, type], credential: str = "", certificate: Certificate | None = None
+        self,
+        classes: Mapping[str, type],
+        credential: str = "",
+        certificate: Certificate | None = None,
+        max_message_bytes: int = SERVER_BYTES,
     ) -> None:
         """Read the descriptors of `classes`, given by plugin name. Raises PluginDefinitionError.
 
         `credential`: the secret that a host has to name; empty: none. `certificate`: of this process; None:
-        without TLS.
+        without TLS. `max_message_bytes`: the largest message that this process receives.
         """
         self.instance_id = uuid.uuid4().hex
         self.started_at_s = time.time()
@@ -79,7 +84,9 @@ class Instance:
         """The plugins made in the last trial."""
         room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
         self._lanes = {name: Lanes(room) for name in classes}
+        self._receives_bytes = max_message_bytes
         self._max_message_bytes = 0
+        """The limit of the attachment, for both directions; 0: none is configured."""
         self._stopping = False
         self._named: tuple[list[str], NodeTable] = ([], NodeTable(NodeColumns()))
 
@@ -105,6 +112,7 @@ class Instance:
             plugins=[encode_descriptor(descriptor) for descriptor in self.descriptors.values()],
             instance_id=self.instance_id,
             started_at=encode_time(self.started_at_s),
+            max_message_bytes=self._receives_bytes,
         )
 
     def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
@@ -125,6 +133,7 @@ class Instance:
             before = self.connection.endpoint
             # The plugins may call the host from their constructors.
             self.connection.use(request.handle if request.HasField("handle") else None)
+            self.connection.receives_bytes = request.max_message_bytes
             warnings: list[str] = []
             try:
                 made = self._made_all(request)
@@ -203,7 +212,7 @@ class Instance:
         if limit and len(answer) > limit:
             raise CallRefusedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the answer of {len(answer)} bytes is over the agreed {limit}",
+                f"the answer has {len(answer)} bytes, and {limit} are the limit: answer less, or {CURE}",
             )
 
     # --- plumbing ------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.addresses import host_of, is_loopback
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import NUMBERS, framed_path
+from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES, limit_problem, size_options
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
@@ -53,40 +54,47 @@ _THREADS: Final = 256
 """Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
 (`served`).
 """
-_RECEIVE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _SOCKET_UMASK: Final = 0o007
 _UNIX: Final = "unix://"
 
 
 class ListenError(BerthError):
-    """The error of an endpoint at which the server cannot listen. The text names the cure."""
+    """The error of an endpoint at which the server cannot listen, or of a limit. The text names the cure."""
 
 
 class PluginServer:
     """A gRPC server of plugins. made -listen-> serving -stop-> stopped."""
 
     def __init__(
-        self, classes: Mapping[str, type], credential: str = "", tls: TlsServing | None = None
+        self,
+        classes: Mapping[str, type],
+        credential: str = "",
+        tls: TlsServing | None = None,
+        *,
+        max_message_bytes: int = SERVER_BYTES,
     ) -> None:
-        """Make the server of `classes`, given by plugin name. Raises PluginDefinitionError and TlsError.
+        """Make the server of `classes`, given by plugin name.
 
+        Raises PluginDefinitionError, TlsError, and ListenError for a limit that is too small or too large.
         `credential`: a secret that every host has to name; empty: any host that reaches the endpoint may
-        attach. `tls`: mutual TLS, for a TCP endpoint; None: plaintext.
+        attach. `tls`: mutual TLS, for a TCP endpoint; None: plaintext. `max_message_bytes`: the largest
+        message that the server receives; the host is told, and may have a smaller limit.
         """
+        if problem := limit_problem(max_message_bytes):
+            raise ListenError(f"max_message_bytes ({FLAG}) is {max_message_bytes}: {problem}")
         self._certificate = None if tls is None else Certificate(tls.files)
-        self.instance = Instance(classes, credential, self._certificate)
+        self.instance = Instance(classes, credential, self._certificate, max_message_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="berth-call")
         self._server = grpc.server(
             self._threads,
             interceptors=None if tls is None else [ClientNames(tls.client_names)],
             options=[
-                ("grpc.max_receive_message_length", _RECEIVE_LIMIT_BYTES),
-                ("grpc.max_send_message_length", _RECEIVE_LIMIT_BYTES),
+                *size_options(max_message_bytes),
                 ("grpc.so_reuseport", 0),
             ],
         )
         scheduling = SchedulingServicer(self.instance)
-        self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), _RECEIVE_LIMIT_BYTES)
+        self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), max_message_bytes)
         register(self._server, SCHEDULING, scheduling)
         register(self._server, STATE, StateServicer(self.instance))
         register(self._server, QUEUE, QueueServicer(self.instance))

@@ -19,6 +19,7 @@ from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.plugins.registry import GROUP
 from berth_sdk.duration import format_duration
 from berth_sdk.events import COMMON, POD_RESOURCES, EventInterest
+from berth_sdk.wire.message_limit import DEFAULT_BYTES, MAX_BYTES, MIN_BYTES
 
 from docs.reference.markdown import code, codes, table
 
@@ -49,6 +50,11 @@ def limits() -> str:
             f"{_ms(rules.MIN_DEADLINE_MS)} to the highest of the point",
         ),
         ("`plugins[].maxConcurrency`", "0: the plugin decides", f"0 to {rules.MAX_CONCURRENCY}"),
+        (
+            "`maxMessageBytes`, `plugins[].maxMessageBytes`",
+            f"{DEFAULT_BYTES} (4 MiB)",
+            f"{MIN_BYTES} (64 KiB) to {MAX_BYTES} (256 MiB)",
+        ),
         ("`plugins`", "none", f"at most {rules.MAX_PLUGINS}"),
     ]
     return table(("Field", "Default", "Range"), rows)

@@ -14,6 +14,7 @@ from berth_host.config.berth.configuration import TlsFiles
 from berth_host.rpc.call_rules import PointPolicy
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from support.attached import wanted
@@ -81,7 +82,13 @@ class Grants:
         self.asked: list[tuple[frozenset[str], bool, str]] = []
 
     async def grant(
-        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+        self,
+        attachment_id: str,
+        plugins: frozenset[str],
+        *,
+        loopback_tcp: bool = False,
+        tls_name: str = "",
+        max_message_bytes: int = DEFAULT_BYTES,
     ) -> WayBack:
         self.asked.append((plugins, loopback_tcp, tls_name))
         return WayBack(target="t", token="secret", server_name="host.example" if tls_name else "")

@@ -25,6 +25,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from structlog.testing import capture_logs
@@ -268,7 +269,13 @@ class NoGrants:
     over_tls = False
 
     async def grant(
-        self, attachment_id: str, plugins: frozenset[str], *, loopback_tcp: bool = False, tls_name: str = ""
+        self,
+        attachment_id: str,
+        plugins: frozenset[str],
+        *,
+        loopback_tcp: bool = False,
+        tls_name: str = "",
+        max_message_bytes: int = DEFAULT_BYTES,
     ) -> WayBack:
         raise AssertionError("a token was made for a plugin behind TLS")
 

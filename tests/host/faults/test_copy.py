@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from berth_host.explain.diagnosis import Diagnosis, Outcome
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from support.faults import FailingProcess, RawPlugin, attached, configuration, in_time, running
 from support.hosts import World, node, pod
 from support.raw_plugin import HOLD
@@ -107,8 +107,8 @@ async def test_row_20_what_a_plugin_says_it_lacks_comes_within_the_attempt(tmp_p
         else:
             assert (begun, second.attempt) == (1, 1)
             assert first.cycle_id == second.cycle_id
-            assert [item.complete for item in first.pods] == [False]
-            assert [item.complete for item in second.pods] == [need == "MISSING_POD"]
+            assert not first.pod.complete
+            assert second.pod.complete == (need == "MISSING_POD")
         assert len(plugin.requests("SyncState")) - synced == (1 if need == "MISSING_STATE" else 0)
         assert world.clock.monotonic_s() == 0  # no backoff
 
@@ -122,7 +122,7 @@ async def test_row_21_what_is_too_large_is_cut_up_or_not_sent_or_not_believed(tm
     async with running(plugin), World([node("n0"), pod("a")], configuration=text) as world:
         await in_time(lambda: world.message_of("a"))
         assert "answered more than was agreed" in world.message_of("a")
-        assert plugin.requests("Configure")[-1].max_message_bytes == MAX_MESSAGE_BYTES
+        assert plugin.requests("Configure")[-1].max_message_bytes == DEFAULT_BYTES
         assert world.host.plugin_stats()["Raw"].violations == 1
         await world.settle()
         assert world.node_of("a") == "n0"
@@ -131,7 +131,7 @@ async def test_row_21_what_is_too_large_is_cut_up_or_not_sent_or_not_believed(tm
         big["metadata"]["annotations"] = {"filler": "x" * (3 * 1024 * 1024)}
         world.server.create(big)
         await in_time(lambda: world.message_of("big"))
-        assert "is over the agreed limit" in world.message_of("big")
+        assert "4194304 are the limit: raise the smaller one of maxMessageBytes" in world.message_of("big")
         assert len(plugin.requests("Filter")) == asked
 
 
@@ -146,7 +146,7 @@ async def test_row_21_a_copy_that_is_larger_than_a_message_goes_in_chunks(tmp_pa
         assert len(await copy_of(world, plugin)) == count
         _, *chunks = max((words for words in raw.lines("journal") if words[0] == "SyncState"), key=len)
         assert len(chunks) > 1
-        assert all(len(b64decode(chunk)) <= MAX_MESSAGE_BYTES for chunk in chunks)
+        assert all(len(b64decode(chunk)) <= DEFAULT_BYTES for chunk in chunks)
 
 
 async def test_row_28_a_verdict_on_a_node_that_is_made_anew_meanwhile_belongs_to_the_snapshot(

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from berth_host.attach.state import State
 from berth_host.handle import rates
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2, scheduling_pb2
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from structlog.testing import capture_logs
 from support.faults import (
     FailingProcess,
@@ -83,8 +83,8 @@ async def test_row_25_a_call_that_is_too_large_is_refused(tmp_path: Path) -> Non
         await in_time(lambda: attached(world, "Raw"))
         handle = plugin.requests("Configure")[-1].handle
         for size, code in (
-            (MAX_MESSAGE_BYTES // 2, grpc.StatusCode.OK),
-            (MAX_MESSAGE_BYTES + 1, grpc.StatusCode.RESOURCE_EXHAUSTED),
+            (DEFAULT_BYTES // 2, grpc.StatusCode.OK),
+            (DEFAULT_BYTES + 1, grpc.StatusCode.RESOURCE_EXHAUSTED),
         ):
             assert await waiting_pods(handle, "Raw", filler="x" * size) is code
         world.server.create(pod("web"))

@@ -10,7 +10,10 @@ from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.rates import BURST_CALLS
 from berth_host.handle.server import HandleServer
-from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2
+from berth_sdk.testing.builders import make_pod
+from berth_sdk.wire.message_limit import MIN_BYTES
 from berth_sdk.wire.pushback import pushback_s
 from structlog.testing import capture_logs
 from support.attached import ClusterState
@@ -18,6 +21,7 @@ from support.handle_serving import (
     DESCRIPTORS,
     Backend,
     Filters,
+    read,
     serving,
 )
 
@@ -168,3 +172,18 @@ async def test_handle_server_grants_no_endpoint_before_its_start() -> None:
     )
     with pytest.raises(InvariantError):
         await HandleServer(seams).grant("a", frozenset())
+
+
+async def test_messages_on_the_way_back_have_the_limit_of_the_attachment() -> None:
+    async with serving() as host:
+        granted = await host.server.grant("attachment-2", frozenset({"Demo"}), max_message_bytes=MIN_BYTES)
+        host.token = granted.token
+        assert await read(host)
+        with pytest.raises(grpc.aio.AioRpcError, match="are the limit: ask in parts") as long:
+            nodes = pb.NodeSet(names=["x" * MIN_BYTES])
+            await read(host, nodes=nodes)
+        host.state.put(make_pod("large", annotations={"filler": "x" * MIN_BYTES}), "n0")
+        need = identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_POD_OBJECT)
+        with pytest.raises(grpc.aio.AioRpcError, match="a message of the answer has") as much:
+            await read(host, needs=[need])
+        assert {one.value.code() for one in (long, much)} == {grpc.StatusCode.RESOURCE_EXHAUSTED}

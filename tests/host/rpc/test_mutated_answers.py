@@ -28,7 +28,6 @@ from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_host.rpc.served.sender import LinkSender
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
 from berth_host.rpc.validate import (
     MAX_KEY_BYTES,
     MAX_PATCHES,
@@ -47,6 +46,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.testing.builders import make_node, make_pod
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from berth_sdk.wire.records import encode_ref
 from google.protobuf.message import DecodeError
 from hypothesis import given, note, settings
@@ -152,7 +152,7 @@ class Asked:
             raw: bytes = honest.SerializeToString()
             return raw
         # More is refused before it is read.
-        raw = self._spoil(honest, self._rng)[:MAX_MESSAGE_BYTES]
+        raw = self._spoil(honest, self._rng)[:DEFAULT_BYTES]
         try:
             read = READS[rpc](raw)
         except DecodeError:

@@ -24,6 +24,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.selection import StateSelection
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
 GIB = 2**30
@@ -185,14 +186,14 @@ def test_large_delta_does_not_ride_on_a_call() -> None:
     for i in range(MAX_DELTA_NODES):
         setup.cache.add_node(node(f"n-{i}"))
     changes = setup.changes()
-    assert fits_in_call(changes, setup.encoder.delta(changes))
+    assert fits_in_call(changes, setup.encoder.delta(changes), DEFAULT_BYTES)
     setup.cache.add_node(node("one-more"))
     changes = setup.changes()
-    assert not fits_in_call(changes, setup.encoder.delta(changes))
+    assert not fits_in_call(changes, setup.encoder.delta(changes), DEFAULT_BYTES)
     setup.move()
     setup.cache.update_node(node(labels={"long": "x" * 300_000}))
     changes = setup.changes()
-    assert not fits_in_call(changes, setup.encoder.delta(changes))
+    assert not fits_in_call(changes, setup.encoder.delta(changes), DEFAULT_BYTES)
 
 
 def chunks_of(

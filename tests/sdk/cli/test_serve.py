@@ -319,12 +319,15 @@ def test_process_that_is_no_child_keeps_standard_output_and_ignores_the_end_of_i
 
 def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path) -> None:
     process = start(
-        "sample_plugins:Example", "sample_plugins:Hanging", "--listen", f"unix:{tmp_path}/plugin.sock"
+        *("sample_plugins:Example", "sample_plugins:Hanging"),
+        *("--listen", f"unix:{tmp_path}/plugin.sock", "--max-message-bytes", "1048576"),
     )
     assert process.stderr is not None
     process.stderr.readline()
     host = RawHost(f"unix:{tmp_path}/plugin.sock")
-    assert [plugin.name for plugin in host.handshake().plugins] == ["Example", "Stuck"]
+    introduced = host.handshake()
+    assert [plugin.name for plugin in introduced.plugins] == ["Example", "Stuck"]
+    assert introduced.max_message_bytes == 1048576
     host.close()
 
 
@@ -362,6 +365,11 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
             ["sample_plugins:Example", "--listen", f"unix:/tmp/{'x' * 120}"],
             "the path has 125 bytes, and a socket's at most 107",
             id="nobody could dial it",
+        ),
+        pytest.param(
+            ["sample_plugins:Example", "--listen", "127.0.0.1:0", "--max-message-bytes", "4096"],
+            "max_message_bytes (--max-message-bytes) is 4096: not in valid range [65536, 268435456]",
+            id="limit of messages",
         ),
         pytest.param(
             ["Exampel", "--listen", "127.0.0.1:0"], "; to name a class, write module:Class", id="no module"

@@ -236,7 +236,7 @@ def test_an_answer_over_the_agreed_size_is_not_sent(serve: Serve) -> None:
     host.give_nodes(Node(name="n0"))
     error = refused(lambda: host.filter("Other", POD))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "over the agreed 10" in (error.details() or "")
+    assert "and 10 are the limit: answer less, or raise the smaller one" in (error.details() or "")
 
 
 def test_a_plugin_that_orders_by_comparison_alone_cannot_be_served() -> None:

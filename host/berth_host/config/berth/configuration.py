@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
+
 from berth_host.config.berth.points import DEFAULT_CYCLE_BUDGET_MS, POINT_RULES, PointPolicy
 from berth_host.config.decoding.core_v1 import LabelSelectorV1
 from berth_host.config.decoding.go_types import (
@@ -43,6 +45,7 @@ _TEXTS: Final = with_zero(slice_of(STRING), ())
 _SELECTOR: Final = pointer_to(struct_of(LabelSelectorV1))
 _MANAGED: Final = with_zero(slice_of(struct_of(ManagedResource)), ())
 _POINTS: Final = object_of(dict.fromkeys(POINT_RULES, pointer_to(struct_of(PointPolicy))))
+_MESSAGE_BYTES: Final = pointer_to(INT64)
 _CYCLE_BUDGET: Final = with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
 
 
@@ -117,7 +120,7 @@ class BerthPlugin:
     a loopback TCP endpoint. `credential_file`: holds the secret that the plugin at an endpoint was told to
     expect; empty: no secret. `allowed_uids`: users beside root and the host's own that a Unix socket and the
     process behind it may belong to. `max_concurrency` 0: the plugin decides. `given_transport` None: the file
-    names none.
+    names none. `max_message_bytes` None: that of the whole document.
     """
 
     name: str = json_field("name", STRING)
@@ -134,6 +137,7 @@ class BerthPlugin:
     allowed_uids: tuple[int, ...] = json_field("allowedUIDs", with_zero(slice_of(INT64), ()), omit_empty=True)
     max_concurrency: int = json_field("maxConcurrency", INT32)
     given_transport: Transport | None = json_field("transport", one_of(Transport), omit_empty=True)
+    max_message_bytes: int | None = json_field("maxMessageBytes", _MESSAGE_BYTES, omit_empty=True)
     handle: PluginHandle | None = json_field("handle", pointer_to(struct_of(PluginHandle)), omit_empty=True)
 
     @property
@@ -183,7 +187,8 @@ class BerthPlugin:
 class BerthConfiguration:
     """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for served plugins.
     `socket_folder`: where sidecars put their sockets, empty: nowhere. `handle` None: plugins behind TLS
-    cannot call the host.
+    cannot call the host. `max_message_bytes`: the largest message to or from a served plugin, where its entry
+    sets no other.
     """
 
     kind: str = json_field("kind", with_zero(STRING, KIND))
@@ -196,10 +201,16 @@ class BerthConfiguration:
     cycle_budget_s: float = json_field(
         "cycleBudget", with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
     )
+    max_message_bytes: int = json_field("maxMessageBytes", with_zero(_MESSAGE_BYTES, DEFAULT_BYTES))
 
     def plugin(self, name: str) -> BerthPlugin | None:
         """Return the plugin of that name, None if the file has none."""
         return next((plugin for plugin in self.plugins if plugin.name == name), None)
+
+    def message_limit(self, plugin: BerthPlugin) -> int:
+        """Return the size in bytes of the largest message to or from a served plugin."""
+        own = plugin.max_message_bytes
+        return self.max_message_bytes if own is None else own
 
     @property
     def may_end_waits(self) -> dict[str, frozenset[str]]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from berth_sdk.duration import format_seconds
 from berth_sdk.wire.addresses import is_loopback
+from berth_sdk.wire.message_limit import limit_problem
 
 from berth_host.config.berth.configuration import (
     API_VERSION,
@@ -60,6 +61,7 @@ _SHARED: Final = (
     ("credentialFile", "credential_file", "expects one credential"),
     ("tls", "tls", "has one certificate, and knows its host by one"),
     ("allowedUIDs", "allowed_uids", "runs for one user"),
+    ("maxMessageBytes", "max_message_bytes", "has one limit for its messages"),
 )
 """Field, attribute, and what the one process does."""
 _FOLDER: Final = ""
@@ -116,6 +118,7 @@ def check_berth(document: BerthConfiguration) -> list[Finding]:
     findings += _check_handle(document.handle)
     limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
     findings += _check_duration("cycleBudget", document.cycle_budget_s, limits)
+    findings += _check_message_bytes("maxMessageBytes", document.max_message_bytes)
     return findings
 
 
@@ -146,6 +149,11 @@ def _check_plugin(path: str, plugin: BerthPlugin, folder: str) -> list[Finding]:
         findings.append(invalid(f"{path}.maxConcurrency", plugin.max_concurrency, message))
     findings += _check_transport(f"{path}.transport", plugin)
     findings += _check_uids(f"{path}.allowedUIDs", plugin)
+    if plugin.max_message_bytes is not None:
+        where = f"{path}.maxMessageBytes"
+        if plugin.in_process is not None:
+            findings.append(forbidden(where, "inProcess needs none: the plugin gets no messages"))
+        findings += _check_message_bytes(where, plugin.max_message_bytes)
     permit = plugin.handle.permit if plugin.handle is not None else None
     findings += _check_permit(f"{path}.handle.permit", permit or ())
     return findings
@@ -305,6 +313,11 @@ def _check_duration(path: str, duration_s: float, limits_ms: tuple[int, int]) ->
         return []
     message = f"not in valid range [{format_seconds(low)}, {format_seconds(high)}]"
     return [invalid(path, format_seconds(duration_s), message)]
+
+
+def _check_message_bytes(path: str, limit_bytes: int) -> list[Finding]:
+    problem = limit_problem(limit_bytes)
+    return [invalid(path, limit_bytes, f"{problem} (bytes)")] if problem else []
 
 
 def _check_shared(plugins: Sequence[BerthPlugin]) -> list[Finding]:

@@ -78,7 +78,7 @@ class CallCodec:
         """Return the requests of a call that may be too large for one; they count as one call."""
         ((name, field, _),) = self._fields
         whole = field(Asking(writer, cycle, dict(zip(self.call.sends, args, strict=True)), Written(None)))
-        return [Written(self._request(**{name: batch}), count=len(batch)) for batch in writer.batches(whole)]
+        return [Written(self._request(**{name: run}), count=len(run)) for run in writer.link.in_runs(whole)]
 
     # --- the reply ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 import grpc
+from berth_sdk.wire.message_limit import CURE
 from grpc import StatusCode
 
 from berth_host.errors.plugins import (
@@ -82,8 +83,11 @@ def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: 
         return PluginUnavailableError(plugin, call, f"is not attached to this host any more ({details})")
     if code is StatusCode.RESOURCE_EXHAUSTED:
         if _TOO_LARGE in details and _BY_SERVER not in details:
-            return PluginProtocolError(plugin, call, f"answered more than was agreed ({details})")
-        return PluginOverloadedError(plugin, call, f"refused the call for want of room ({details})")
+            return PluginProtocolError(
+                plugin, call, f"answered more than was agreed ({details}): answer less, or {CURE}"
+            )
+        cure = f": {CURE}" if _BY_SERVER in details else ""
+        return PluginOverloadedError(plugin, call, f"refused the call for want of room ({details}){cure}")
     if code is StatusCode.UNIMPLEMENTED:
         said = f" ({details})" if details else ""
         return PluginProtocolError(plugin, call, f"does not implement what it declared{said}")

@@ -134,9 +134,9 @@ class GrpcTransport:
             asked_in.part(self._plugin).is_known = True
             asked_in = asked_in.parent
         if cycle is None:
-            codec = CODECS[call.rpc]
-            reply = await self._ask_queue(call, codec.write(self._writer, None, args).message, deadline_s)
-            raw: Raw = codec.read(ReplyReader(self._plugin, call.rpc, self._mode), reply)
+            request = CODECS[call.rpc].write(self._writer, None, args).message
+            answers: Any = await self._ask_batch(call, request, deadline_s)
+            raw: Raw = answers
             return raw
         if call.lane is Lane.OUTBOX:
             told: Raw = await self._post(call, cycle, args, deadline_s)
@@ -276,6 +276,22 @@ class GrpcTransport:
             return await self._ask_cycle(call, cycle, request, ends_s - time.monotonic())
         finally:
             self._slots.release()
+
+    async def _ask_batch(self, call: Call[*Args, Raw, Any], request: Any, deadline_s: float) -> Any:
+        """Make the call about a batch of pods, in several requests if one would be too large."""
+        ends_s = time.monotonic() + deadline_s
+        answers: list[Any] = []
+        runs = self.link.in_runs(request.pods)
+        for run in runs:
+            part = request
+            if len(runs) > 1:
+                part = type(request)()
+                part.CopyFrom(request)
+                del part.pods[:]
+                part.pods.extend(run)
+            reply = await self._ask_queue(call, part, max(ends_s - time.monotonic(), 0.0))
+            answers += CODECS[call.rpc].read(ReplyReader(self._plugin, call.rpc, self._mode), reply)
+        return answers
 
     async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float) -> Any:
         """Make a call about a batch of the queue, with the state for a plugin that declared objects."""

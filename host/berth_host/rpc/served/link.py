@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -23,6 +23,7 @@ from berth_sdk.plugin.v1 import (
 )
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.message_limit import CURE, DEFAULT_BYTES, size_options
 from google.protobuf.message import DecodeError, Message
 
 from berth_host.errors.plugins import (
@@ -35,9 +36,10 @@ from berth_host.errors.plugins import (
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
-from berth_host.rpc.state_codec import MAX_MESSAGE_BYTES
+from berth_host.rpc.state_codec import StateTooLargeError
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Message)
 _Send: TypeAlias = Callable[..., Awaitable[bytes]]
 
 Traffic = Callable[[str, str, int, int], None]
@@ -45,6 +47,8 @@ Traffic = Callable[[str, str, int, int], None]
 SYNC_STATE: Final = "SyncState"
 UNARY: Final = "unary"
 
+_AROUND_BYTES: Final = 8
+"""The most bytes that tag and length of a nested message take."""
 CATCH_UP_S: Final = 10.0
 """The most seconds for a synchronisation that a call has begun. The call itself has its own deadline."""
 
@@ -73,7 +77,7 @@ class StateFeed(Protocol):
         """Bring the snapshot up to date, when no cycle reads it."""
         ...
 
-    def delta(self, base: StateVersion) -> pb.StateDelta | None:
+    def delta(self, base: StateVersion, max_message_bytes: int) -> pb.StateDelta | None:
         """Return the changes from `base` to the snapshot; None if unknown or too large for a call."""
         ...
 
@@ -100,12 +104,14 @@ class Method(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkIdentity:
-    """The instance at the other end. `started_at_s`: Unix seconds, from its handshake."""
+    """The instance at the other end. `max_message_bytes`: the agreed limit, in either direction.
+    `started_at_s`: Unix seconds, from its handshake.
+    """
 
     instance_id: str
     attachment_id: str
     endpoint: str
-    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_message_bytes: int = DEFAULT_BYTES
     started_at_s: float = 0.0
 
 
@@ -189,6 +195,23 @@ class InstanceLink:
 
     # --- calls ---------------------------------------------------------------------------------------
 
+    def in_runs(self, messages: Iterable[M]) -> list[list[M]]:
+        """Return the messages in runs of at most half the agreed size, each for a request of its own.
+
+        At least one run; a message that is larger stands alone.
+        """
+        limit_bytes = self.identity.max_message_bytes // 2
+        runs: list[list[M]] = [[]]
+        size = 0
+        for message in messages:
+            more = message.ByteSize() + _AROUND_BYTES
+            if runs[-1] and size + more > limit_bytes:
+                runs.append([])
+                size = 0
+            runs[-1].append(message)
+            size += more
+        return runs
+
     async def ask(
         self,
         method: Method[R],
@@ -201,9 +224,12 @@ class InstanceLink:
         if not self.is_open:
             raise PluginUnavailableError(plugin, call, "lost its instance")
         raw = request.SerializeToString()
-        if len(raw) > self.identity.max_message_bytes:
+        limit_bytes = self.identity.max_message_bytes
+        if len(raw) > limit_bytes:
             raise HostFaultError(
-                plugin, call, f"was not asked: the request of {len(raw)} bytes is over the agreed limit"
+                plugin,
+                call,
+                f"was not asked: the request has {len(raw)} bytes, and {limit_bytes} are the limit: {CURE}",
             )
         self.calls_open += 1
         self._quiet.clear()
@@ -212,6 +238,8 @@ class InstanceLink:
         try:
             answer = await self._send(method, raw, asked, deadline_s)
             received = len(answer)
+            if received > limit_bytes:
+                raise PluginProtocolError(plugin, call, f"answered {_over(received, limit_bytes)}")
             return method.read(answer)
         except DecodeError as err:
             raise PluginProtocolError(plugin, call, f"answered what is no reply to it ({err})") from err
@@ -266,7 +294,7 @@ class InstanceLink:
 
         None: nothing to carry. A delta that is too large for a call is sent before it. Raises PluginError.
         """
-        feed = self.feed
+        feed, limit_bytes = self.feed, self.identity.max_message_bytes
         if self._keeps_stale:
             self._keeps_stale = False
             self.held, self.wants_full = None, True
@@ -274,7 +302,7 @@ class InstanceLink:
             # A second delta from the same base would race with the first, and the instance would refuse one
             # of them. Everything takes longer than a call may wait.
             on_its_way = self.sending is not None and not self.wants_full
-            delta = None if self.held is None or on_its_way else feed.delta(self.held)
+            delta = None if self.held is None or on_its_way else feed.delta(self.held, limit_bytes)
             if delta is not None:
                 return delta
             await self._catch_up(asked, ends_s)
@@ -340,23 +368,32 @@ class InstanceLink:
         target, chunks = feed.stream(base, self.identity.max_message_bytes)
         self.sending = target
         sent = 0
+        too_large: HostFaultError | None = None
 
         async def requests() -> AsyncIterator[state_pb2.SyncStateRequest]:
-            nonlocal sent
+            nonlocal sent, too_large
             pace = Pace()  # encoding a large cluster must not hold the loop
-            for chunk in chunks:
-                if chunk is None:
-                    await pace.step()
-                    continue
-                chunk.attachment_id = self.identity.attachment_id
-                sent += chunk.ByteSize()
-                await pace.rest()
-                yield chunk
+            try:
+                for chunk in chunks:
+                    if chunk is None:
+                        await pace.step()
+                        continue
+                    chunk.attachment_id = self.identity.attachment_id
+                    sent += chunk.ByteSize()
+                    await pace.rest()
+                    yield chunk
+            except StateTooLargeError as err:
+                too_large = HostFaultError(*asked, f"was not sent the state: {err}")
+                raise  # gRPC then cancels the call
 
         try:
             answer = await in_time(self.state.SyncState(requests(), timeout=left_s), left_s)
         except grpc.aio.AioRpcError as err:
             raise self._failure(err, asked, left_s) from err
+        except asyncio.CancelledError:
+            if too_large is None:
+                raise
+            raise too_large from None
         finally:
             self.synced_bytes += sent
             self._traffic(asked[0], SYNC_STATE, sent, 0)
@@ -432,14 +469,17 @@ def _observe(task: asyncio.Future[None]) -> None:
         task.exception()
 
 
-def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:
+def _over(size_bytes: int, limit_bytes: int) -> str:
+    return f"{size_bytes} bytes, and {limit_bytes} are the limit: answer less, or {CURE}"
+
+
+def channel_options(max_message_bytes: int = DEFAULT_BYTES) -> list[tuple[str, Any]]:
     """Return the options of a channel: one connection per attachment, no hidden retries, bounded messages."""
     return [
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
-        ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.max_receive_message_length", max_message_bytes),
+        *size_options(max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
         # Despite its name, the limit for one attempt to connect; busy cores need more than 0.1 s.
         ("grpc.min_reconnect_backoff_ms", 5000),

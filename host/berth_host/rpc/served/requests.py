@@ -72,20 +72,6 @@ class RequestWriter:
         index = None if self.mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
         return index or 0
 
-    def batches(self, messages: list[scheduling_pb2.Scenario]) -> list[list[scheduling_pb2.Scenario]]:
-        """Return the scenarios in runs of at most half the agreed size; a larger one stands alone."""
-        limit_bytes = self.link.identity.max_message_bytes // 2
-        batches: list[list[scheduling_pb2.Scenario]] = [[]]
-        size = 0
-        for message in messages:
-            more = message.ByteSize() + 8
-            if batches[-1] and size + more > limit_bytes:
-                batches.append([])
-                size = 0
-            batches[-1].append(message)
-            size += more
-        return batches
-
 
 # --- the fields of requests ------------------------------------------------------------------------------
 

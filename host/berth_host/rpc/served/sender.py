@@ -54,54 +54,35 @@ class LinkSender:
         """Send Unreserve; return the cycles that are done: all, if the instance is not at Reserve."""
         if calls.UNRESERVE.point not in self._points:
             return {item.cycle_id for item in items}
-        request = scheduling_pb2.UnreserveRequest(
-            plugin=self._plugin,
-            items=[
-                scheduling_pb2.UnreserveItem(
-                    cycle_id=item.cycle_id,
-                    pod=wire.encode_ref(item.pod),
-                    node_name=item.node_name,
-                    plugin_token=item.token,
-                    reason=item.reason,
-                    trial=None if item.trial is None else encode_trial(item.trial),
-                )
-                for item in items
-            ],
-            attachment_id=self._link.identity.attachment_id,
-        )
-        reply = await self._ask(calls.UNRESERVE, request)
-        return set(reply.done_cycle_ids)
+        done: set[str] = set()
+        for run in self._link.in_runs(map(_unreserve_item, items)):
+            request = scheduling_pb2.UnreserveRequest(
+                plugin=self._plugin, items=run, attachment_id=self._link.identity.attachment_id
+            )
+            reply = await self._ask(calls.UNRESERVE, request)
+            done.update(reply.done_cycle_ids)
+        return done
 
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
         """Send PostBind, if the instance is at that point."""
         if calls.POST_BIND.point not in self._points:
             return
-        request = scheduling_pb2.PostBindRequest(
-            plugin=self._plugin,
-            items=[
-                scheduling_pb2.PostBindItem(
-                    cycle_id=item.cycle_id,
-                    pod=wire.encode_ref(item.pod),
-                    node_name=item.node_name,
-                    plugin_token=item.token,
-                )
-                for item in items
-            ],
-            attachment_id=self._link.identity.attachment_id,
-        )
-        await self._ask(calls.POST_BIND, request)
+        for run in self._link.in_runs(map(_post_bind_item, items)):
+            request = scheduling_pb2.PostBindRequest(
+                plugin=self._plugin, items=run, attachment_id=self._link.identity.attachment_id
+            )
+            await self._ask(calls.POST_BIND, request)
 
     async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
         """Send the ends of cycles; an instance that does not have the call is not called again."""
         if not self._offers_end_cycles or not ended:
             return
-        request = scheduling_pb2.EndCyclesRequest(
-            plugin=self._plugin,
-            ended=encode_ended(ended),
-            attachment_id=self._link.identity.attachment_id,
-        )
         try:
-            await self._ask(calls.END_CYCLES, request)
+            for run in self._link.in_runs(encode_ended(ended)):
+                request = scheduling_pb2.EndCyclesRequest(
+                    plugin=self._plugin, ended=run, attachment_id=self._link.identity.attachment_id
+                )
+                await self._ask(calls.END_CYCLES, request)
         except PluginProtocolError:
             self._offers_end_cycles = False
 
@@ -109,3 +90,23 @@ class LinkSender:
         rule = self._rules.get(call.rpc)
         deadline_s = call.default_deadline_s if rule is None else rule.deadline_s
         return await self._link.ask(CODECS[call.rpc].method, request, (self._plugin, call.rpc), deadline_s)
+
+
+def _unreserve_item(item: Parcel) -> scheduling_pb2.UnreserveItem:
+    return scheduling_pb2.UnreserveItem(
+        cycle_id=item.cycle_id,
+        pod=wire.encode_ref(item.pod),
+        node_name=item.node_name,
+        plugin_token=item.token,
+        reason=item.reason,
+        trial=None if item.trial is None else encode_trial(item.trial),
+    )
+
+
+def _post_bind_item(item: Parcel) -> scheduling_pb2.PostBindItem:
+    return scheduling_pb2.PostBindItem(
+        cycle_id=item.cycle_id,
+        pod=wire.encode_ref(item.pod),
+        node_name=item.node_name,
+        plugin_token=item.token,
+    )

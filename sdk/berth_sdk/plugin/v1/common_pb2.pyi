@@ -43,7 +43,7 @@ PluginStatus inside. Any other gRPC code says that the transport or the contract
   UNIMPLEMENTED        a violation at a point that the plugin declared. The host makes no other calls. RESERVE
                        stands for Reserve and Unreserve. PRE_BIND stands for PreBindPreFlight and PreBind.
                        FILTER stands for Filter and, unless pod_sensitivity is NONE, SimulateFilter.
-  RESOURCE_EXHAUSTED   the plugin has too many calls open, or the request is larger than agreed. The policy.
+  RESOURCE_EXHAUSTED   the plugin has too many calls open, or its answer would be larger than agreed. The policy.
   PERMISSION_DENIED    the attachment_id is not that of the last Configure that accepted (in Configure: not one
                        that a Handshake named). The host ends this attachment and begins a new one, after a
                        backoff.
@@ -60,7 +60,9 @@ an interceptor can check them without reading the message; in frames, which have
 it. Metadata and message always agree. The calls of HandleService carry `authorization` and `berth-plugin` in the
 same way.
 
-Limits. No message may be larger than ConfigureRequest.max_message_bytes. A PluginStatus has at most 32 reasons of
+Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what it
+can: state, batches of pods, scenarios, lists of reservations. Where one pod or object alone is too large, the call
+fails at the host and is not made. An answer that is larger is a violation. A PluginStatus has at most 32 reasons of
 at most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the following is a violation: 256 bytes in a
 sort key, 4 KiB in a plugin token, 64 patches in an answer, 256 bytes in a key and 64 KiB in a value of shared
 cycle state.

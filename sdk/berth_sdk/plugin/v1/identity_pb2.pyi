@@ -521,7 +521,8 @@ class HandshakeResponse(_message.Message):
     """
     max_message_bytes: _builtins.int
     """OPTIONAL: the size of the largest message that the process receives, in bytes; 0: 4 MiB (4194304), the limit that
-    gRPC libraries have unless a program sets another. The host never sends a larger one.
+    gRPC libraries have unless a program sets another. The host never sends a larger one, and refuses a handshake with a
+    limit below 64 KiB (65536).
     """
     @_builtins.property
     def supported(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContractVersion]:

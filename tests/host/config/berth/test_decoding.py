@@ -265,6 +265,29 @@ def test_names_are_unique_and_well_formed() -> None:
     ]
 
 
+def test_the_limit_of_messages_is_that_of_the_plugin_or_of_the_whole_file() -> None:
+    both = f"plugins: [{{name: A, {SOCKET}, maxMessageBytes: 16777216}}, {{name: B, endpoint: 'unix:///b'}}]"
+    default, raised = load(both), load(f"maxMessageBytes: 8388608\n{both}")
+    assert [default.message_limit(plugin) for plugin in default.plugins] == [16777216, 4194304]
+    assert [raised.message_limit(plugin) for plugin in raised.plugins] == [16777216, 8388608]
+    assert default.to_json()["maxMessageBytes"] == 4194304
+    assert "maxMessageBytes" not in default.plugins[1].to_json()
+
+
+@pytest.mark.parametrize("limit", ["0", "65535", "268435457", "-1"])
+def test_the_limit_of_messages_has_limits(limit: str) -> None:
+    error = error_of(f"maxMessageBytes: {limit}\nplugins: [{{name: A, {SOCKET}, maxMessageBytes: {limit}}}]")
+    assert {finding.field for finding in error.errors} == {"maxMessageBytes", "plugins[0].maxMessageBytes"}
+    assert f"Invalid value: {limit}: not in valid range [65536, 268435456] (bytes)" in error.text
+
+
+def test_plugins_of_one_process_have_one_limit_of_messages() -> None:
+    error = error_of(f"plugins: [{{name: A, {SOCKET}, maxMessageBytes: 65536}}, {{name: B, {SOCKET}}}]")
+    assert [finding.field for finding in error.errors] == ["plugins[1].maxMessageBytes"]
+    error = error_of("plugins: [{name: A, inProcess: 'a:B', maxMessageBytes: 65536}]")
+    assert "inProcess needs none: the plugin gets no messages" in error.text
+
+
 @pytest.mark.parametrize("budget", ["0s", "9ms", "61s", "-1s"])
 def test_cycle_budget_has_limits(budget: str) -> None:
     assert [finding.field for finding in error_of(f"cycleBudget: {budget}").errors] == ["cycleBudget"]

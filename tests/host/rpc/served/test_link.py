@@ -93,7 +93,7 @@ async def test_request_over_the_limit_is_not_sent() -> None:
     channel = Answering(b"")
     request = spb.FilterRequest()
     request.ctx.plugin_token = b"x" * 1000
-    with pytest.raises(HostFaultError, match="over the agreed limit"):
+    with pytest.raises(HostFaultError, match="1000 are the limit: raise the smaller one of maxMessageBytes"):
         await link_to(channel, []).ask(FILTER, request, ASKED, 1.0)
     assert not channel.received
 
@@ -150,7 +150,7 @@ class OneVersion:
     async def refresh(self) -> None:
         """Nothing moves."""
 
-    def delta(self, base: StateVersion) -> None:
+    def delta(self, base: StateVersion, max_message_bytes: int) -> None:
         return None
 
     def stream(

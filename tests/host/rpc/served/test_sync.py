@@ -176,7 +176,7 @@ async def test_a_copy_that_a_call_has_brought_further_is_not_sent_everything(tmp
         begun = link.held
         assert begun is not None
         host.state.put(make_pod("a"), "n0")
-        further = link.feed.delta(begun)  # what a call under way carries
+        further = link.feed.delta(begun, link.identity.max_message_bytes)  # what a call under way carries
         assert further is not None
         server.instance.copy.bring_to(further)
         between = host.state.version
