@@ -578,6 +578,11 @@ class ReservePlugin(Protocol):
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[ReserveResult | Status]:
         """Reserve what the pod needs on the node. Return SUCCESS, or a rejection that ends the cycle.
 
+        Return SKIP where the plugin holds nothing for this pod: the host then leaves out
+        `pre_bind_pre_flight`, `pre_bind`, `unreserve` and `post_bind` in this cycle, and does not list the
+        cycle in `reconcile`. `permit` is called all the same. If `permit` returns WAIT, the plugin holds the
+        pod, and the cycle ends with `unreserve` or `post_bind`, as every other one.
+
         `state.token` survives a restart of the plugin. A `ReserveResult` may also carry the answer to
         PreBind, if the answer is known by now.
 
@@ -589,7 +594,9 @@ class ReservePlugin(Protocol):
         ...
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Undo `reserve`. Must be idempotent and must not fail; also called where `reserve` never ran."""
+        """Undo `reserve`. Must be idempotent and must not fail; also called where `reserve` never ran. Not
+        called where `reserve` returned SKIP.
+        """
         ...
 
 

@@ -112,6 +112,10 @@ class PatchAction(Enum):
     """
     DELETE = 3
     """Delete the object. The patch is empty."""
+    UNKNOWN = -1
+    """An action that this host does not know, such as one of a later contract. The host refuses the patch. No
+    plugin answers it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +185,8 @@ class ReserveResult:
     `pre_bind`: the answer of `pre_bind` to its first call, with `patched` empty. The host uses it when
     PreBind is due, and calls only for a further round. `pre_flight`: the answer of `pre_bind_pre_flight`;
     SKIP: the host does not call `pre_bind`. Both are for plugins that have `pre_bind`, which an older host
-    calls in any case.
+    calls in any case. They are read with the status SUCCESS only: with SKIP, the plugin holds nothing for the
+    pod, and the host makes none of these calls.
     """
 
     status: Status

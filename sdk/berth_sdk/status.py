@@ -35,7 +35,9 @@ class Code(IntEnum):
     WAIT = 4
     """Permit only: hold the pod until the plugin allows it or the timeout ends."""
     SKIP = 5
-    """PreFilter, PreScore, PreBindPreFlight, Bind: nothing to do for this pod."""
+    """PreFilter, PreScore, PreBindPreFlight, Bind: nothing to do for this pod. Reserve: nothing held for this
+    pod.
+    """
     PENDING = 6
     """A node is found, but an outside component must act first. Requeueing skips the backoff."""
 

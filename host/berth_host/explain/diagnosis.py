@@ -87,6 +87,7 @@ class TopScores:
 class Diagnosis:
     """The record of one attempt. Times are Unix seconds, durations milliseconds.
 
+    `reserve_skipped`: the plugins that answered Reserve with SKIP: they hold nothing for the pod.
     `timings_s`: seconds by (plugin, extension point). `notes`: plugins whose missing answer was ignored, and
     overruns. `cycle_ms`: the scheduling cycle. `duration_ms`: from the same start to the end of the attempt.
     `algorithm_ms`: from PreFilter to the chosen node, 0 without one. `first_tried_at_s`: when the pod first
@@ -119,6 +120,7 @@ class Diagnosis:
     scores: TopScores | None = None
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    reserve_skipped: tuple[str, ...] = ()
     algorithm_ms: float = 0.0
     cycle_ms: float = 0.0
     duration_ms: float = 0.0

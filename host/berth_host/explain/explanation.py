@@ -39,6 +39,7 @@ class Explanation:
     """The explanation of one pod. `node`: empty for a pending pod. `attempts`: 0 if it was never tried.
 
     `node_count`, `feasible_count`: the nodes of the latest attempt, and the feasible ones among them.
+    `reserve_skipped`: the plugins that answered Reserve with SKIP in the latest attempt.
     """
 
     pod: str
@@ -51,6 +52,7 @@ class Explanation:
     nearest: Sequence[Shortage] = ()
     scores: Sequence[NodeScore] = ()
     notes: Sequence[str] = ()
+    reserve_skipped: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `berth why -o json`."""
@@ -68,6 +70,7 @@ class Explanation:
             ],
             "scores": [_score_json(item) for item in self.scores],
             "notes": list(self.notes),
+            "reserveSkipped": list(self.reserve_skipped),
         }
 
     @classmethod
@@ -86,6 +89,7 @@ class Explanation:
             ],
             scores=[_score_from(item) for item in value["scores"]],
             notes=value["notes"],
+            reserve_skipped=value.get("reserveSkipped", ()),
         )
 
 
@@ -106,6 +110,7 @@ def explanation_of(
         nearest=nearest,
         scores=diagnosis.top_scores,
         notes=diagnosis.notes,
+        reserve_skipped=diagnosis.reserve_skipped,
     )
 
 

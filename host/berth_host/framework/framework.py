@@ -258,7 +258,7 @@ class Framework:
 
     async def run_reserve(self, cycle: Cycle, node_name: str) -> Status:
         """Run Reserve in order until the first failure. A rejection names its plugin; other failures are
-        errors.
+        errors. SKIP of a plugin: it holds nothing, and the next one is asked.
         """
         started_s = instant_s()
         status = await self._reserve(cycle, node_name)
@@ -271,12 +271,14 @@ class Framework:
             status = await client.reserve(cycle, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
-            if not status.is_success:
+            if not (status.is_success or status.code is Code.SKIP):
                 return Status.error(f'running Reserve plugin "{client.name}": {status.message}')
         return SUCCESS
 
     async def run_unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
-        """Run Unreserve of every Reserve plugin, in reverse, also of plugins whose Reserve never ran."""
+        """Run Unreserve of every Reserve plugin that may hold something, in reverse, also of plugins whose
+        Reserve never ran.
+        """
         started_s = instant_s()
         for client in reversed(self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)):
             await client.unreserve(cycle, node_name, reason)
@@ -323,7 +325,7 @@ class Framework:
         """Return (status, whether a PreBind plugin will act). Measured as Skip if none will."""
         started_s = instant_s()
         cycle.skip_pre_bind |= cycle.skip
-        clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, cycle.skip)
+        clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
         status, will_act = await binding.pre_flight(clients, cycle, node_name)
         nothing = status.is_success and not will_act
         self._times.pre_bind_pre_flight[Code.SKIP if nothing else status.code].since(started_s)
@@ -371,7 +373,7 @@ class Framework:
                 client.bind_was_untrue(cycle, untrue)
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """Run PostBind of every plugin."""
+        """Run PostBind of every plugin that did not answer Reserve with SKIP."""
         started_s = instant_s()
         for client in self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip):
             await client.post_bind(cycle, node_name)

@@ -291,7 +291,9 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     answer=np.ndarray,
     # A Status is the plugin's own error.
     check=lambda checker, call, cycle, answer, nodes: (
-        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+        checker.status(call, answer)
+        if isinstance(answer, Status)
+        else checker.raw_scores(call, answer, len(nodes))
     ),
 )
 NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]] = _cycle(
@@ -304,7 +306,9 @@ NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]
     sends=("scores", "nodes"),
     answer=np.ndarray,
     check=lambda checker, call, cycle, answer, scores, nodes: (
-        answer if isinstance(answer, Status) else checker.raw_scores(call, answer, len(nodes))
+        checker.status(call, answer)
+        if isinstance(answer, Status)
+        else checker.raw_scores(call, answer, len(nodes))
     ),
 )
 RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
@@ -312,11 +316,12 @@ RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
     _POINT.RESERVE,
     "reserve",
     after_outbox=True,
-    codes=VERDICT_CODES,
+    codes=VERDICT_CODES | {Code.SKIP},
     local=reserve,
     sends=("node_name",),
     answer=Reserved,
     unset=None,
+    full=_DONE,
     check=lambda checker, call, cycle, answer, node_name: checker.reserve(call, answer),
 )
 PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
@@ -345,6 +350,7 @@ PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _bindi
     _POINT.PRE_BIND,
     "preBindPreFlight",
     "preBind",
+    codes=_ALWAYS | {Code.SKIP},
     local=PluginRuntime.pre_bind_pre_flight,
     sends=("node_name",),
     answer=PreFlightResult,

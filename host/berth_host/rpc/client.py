@@ -357,7 +357,11 @@ class PluginClient(GroupClient):
         )
 
     async def reserve(self, cycle: Cycle, node_name: str) -> Status:
-        """Call Reserve: take what the pod will use. After Reserve the cycle cannot restart."""
+        """Call Reserve: take what the pod will use. After Reserve the cycle cannot restart.
+
+        SKIP: the plugin holds nothing. The cycle then leaves out its PreBindPreFlight, PreBind, Unreserve and
+        PostBind; a WAIT of its Permit brings back the last two.
+        """
         cycle.reserved = True
         if cycle.trial is not None:
             cycle.state(self.name).trial = cycle.trial
@@ -372,6 +376,11 @@ class PluginClient(GroupClient):
             part = cycle.part(self.name)
             part.reserved_node = node_name
             part.early_pre_flight, part.early_pre_bind = answer.pre_flight, answer.pre_bind
+        elif status.code is Code.SKIP:
+            cycle.part(self.name).holds_nothing = True
+            cycle.reserve_skipped += (self.name,)
+            cycle.skip_pre_bind.add(self.name)
+            cycle.parallel_pre_bind.add(self.name)  # it keeps no neighbours apart
         return status
 
     async def unreserve(self, cycle: Cycle, node_name: str, reason: str) -> None:
@@ -381,6 +390,8 @@ class PluginClient(GroupClient):
             return  # no instance got a call of this cycle
         if part.never_asked_to_reserve:
             return  # one more Unreserve without an acknowledgement would hold up the pod's next attempt
+        if part.holds_nothing:
+            return
         part.reserved_node = None
         if cycle.trial is not None:
             cycle.state(self.name).trial = cycle.trial
@@ -388,12 +399,18 @@ class PluginClient(GroupClient):
 
     async def permit(self, cycle: Cycle, node_name: str) -> PermitResult:
         """Call Permit. Return SUCCESS, a rejection, or WAIT with the timeout that applies."""
-        return await self._asked_meanwhile(
-            calls.PERMIT,
-            cycle,
-            (node_name,),
-            lambda policy, failure: PermitResult(self._stand_in(policy, failure)),
-        )
+        part = cycle.part(self.name)
+        held_nothing, part.holds_nothing = part.holds_nothing, False
+
+        def stand_in(policy: Policy, failure: PluginError) -> PermitResult:
+            nonlocal held_nothing
+            # Without an answer it is not known whether the plugin holds the pod.
+            held_nothing = held_nothing and not failure.outcome_unknown
+            return PermitResult(self._stand_in(policy, failure))
+
+        result = await self._asked_meanwhile(calls.PERMIT, cycle, (node_name,), stand_in)
+        part.holds_nothing = held_nothing and result.status.code is not Code.WAIT
+        return result
 
     # --- the binding cycle -----------------------------------------------------------------------------
 
@@ -445,7 +462,9 @@ class PluginClient(GroupClient):
         self._relay.was_untrue(calls.BIND, cycle, untrue)
 
     async def post_bind(self, cycle: Cycle, node_name: str) -> None:
-        """Call PostBind, for information. Never fails."""
+        """Call PostBind, for information, unless the plugin holds nothing of the cycle. Never fails."""
+        if cycle.part(self.name).holds_nothing:
+            return
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
 
     def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:

@@ -138,6 +138,9 @@ class Part:
 
     reserved_node: str | None = None
     """The node for which the plugin's Reserve succeeded and was not undone."""
+    holds_nothing: bool = False
+    """True when the plugin answered Reserve with SKIP, and neither Permit with WAIT nor, as far as the host
+    knows, holds anything else of the cycle."""
     never_asked_to_reserve: bool = False
     """True when Reserve had to wait for an earlier Unreserve of a served plugin, and was not called."""
     early_pre_flight: PreFlightResult | None = None
@@ -393,6 +396,8 @@ class Cycle(CycleRecord):
     skip: frozenset[str] = frozenset()
     """Plugins that the pod does not concern, to the end of the cycle."""
     skip_filter: frozenset[str] = frozenset()
+    reserve_skipped: tuple[str, ...] = ()
+    """Plugins that answered Reserve with SKIP."""
 
     def __init__(
         self,
@@ -426,10 +431,14 @@ class Cycle(CycleRecord):
         self.reserved = False
         self.wire = {}
         for part in self.parts.values():
-            part.reserved_node, part.never_asked_to_reserve = None, False
+            part.reserved_node, part.never_asked_to_reserve, part.holds_nothing = None, False, False
             part.early_pre_flight = part.early_pre_bind = None
             if part.state is not None:
                 part.state.cycle_id = cycle_id
+        # Reserve is asked again, and may answer something else than in the trial.
+        self.reserve_skipped = ()
+        self.skip_pre_bind.clear()
+        self.parallel_pre_bind.clear()
 
     def take_over(self, written: Mapping[str, CycleState]) -> None:
         """Put what plugins wrote for an equal pod at a later point into the cycle states in use."""

@@ -35,6 +35,7 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import CycleEnd, CycleRecord, Reserved
 
 Args = TypeVarTuple("Args")
@@ -55,6 +56,7 @@ class InProcessTransport:
 
     def __init__(self, runtime: PluginRuntime) -> None:
         self.runtime = runtime
+        self.codes = CodeLog()
         self._name = runtime.descriptor.name
         self._threads: ThreadPoolExecutor | None = None
         self._plain: dict[str, bool] = {}

@@ -75,7 +75,7 @@ class PluginRelay:
         self._at_once: dict[str, Kind] = {}
         """The calls of the queue that an in-process plugin answers without waiting."""
         self._terms: dict[int, Terms] = {}
-        self._current = self._new_terms(route.descriptor)
+        self._current = self._new_terms(route.descriptor, route.transport)
 
     # --- what the client asks for ----------------------------------------------------------------------
 
@@ -481,11 +481,16 @@ class PluginRelay:
         pinned = None if cycle is None else self._pinned(cycle)
         descriptor = self._route.descriptor if pinned is None else pinned.descriptor
         if self._current.descriptor is not descriptor:
-            self._current = self._terms.get(id(descriptor)) or self._new_terms(descriptor)
+            self._current = self._terms.get(id(descriptor)) or self._new_terms(
+                descriptor, pinned or self._route.transport
+            )
         return self._current
 
-    def _new_terms(self, descriptor: Descriptor) -> Terms:
-        terms = self._terms[id(descriptor)] = Terms(descriptor, self._facts, self._settings, self._stats)
+    def _new_terms(self, descriptor: Descriptor, way: Transport | None) -> Terms:
+        codes = None if way is None else way.codes
+        terms = self._terms[id(descriptor)] = Terms(
+            descriptor, self._facts, self._settings, self._stats, codes
+        )
         if len(self._terms) > _KEPT_TERMS:
             del self._terms[next(iter(self._terms))]
         return terms

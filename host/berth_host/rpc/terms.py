@@ -16,6 +16,7 @@ from berth_sdk.signature import wishes
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule, call_rules
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.validate import Checker, ClusterFacts
@@ -29,10 +30,16 @@ class Terms:
     """The terms of one descriptor. Attributes: descriptor, check (of answers), rules (by RPC)."""
 
     def __init__(
-        self, descriptor: Descriptor, facts: ClusterFacts, settings: ClientSettings, stats: PluginStats
+        self,
+        descriptor: Descriptor,
+        facts: ClusterFacts,
+        settings: ClientSettings,
+        stats: PluginStats,
+        codes: CodeLog | None = None,
     ) -> None:
+        """`codes`: logs the codes that are read as ERROR; None: a log of these terms alone."""
         self.descriptor = descriptor
-        self.check = Checker(descriptor, facts)
+        self.check = Checker(descriptor, facts, codes or CodeLog())
         self.rules = call_rules(settings.points, descriptor.deadlines, required=settings.required)
         self._stats = stats
         self._kinds: dict[str, Kind] = {}

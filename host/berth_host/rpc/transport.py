@@ -14,6 +14,7 @@ from berth_sdk.kept.follows import Follows
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd, CycleRecord
 
@@ -22,7 +23,9 @@ Raw = TypeVar("Raw")
 
 
 class Transport(Protocol):
-    """A way to one plugin of one profile."""
+    """A way to one plugin of one profile. `codes`: logs the codes of its answers that are read as ERROR."""
+
+    codes: CodeLog
 
     @property
     def is_open(self) -> bool:

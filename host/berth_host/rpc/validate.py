@@ -8,7 +8,7 @@ Source: the contract's limits; kube-scheduler `framework/runtime/framework.go` (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.call import AnyCall
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import Reserved
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
@@ -92,6 +93,8 @@ class Checker:
 
     descriptor: Descriptor
     facts: ClusterFacts
+    codes: CodeLog = field(default_factory=CodeLog)
+    """Logs the codes that are read as ERROR."""
 
     # --- the queue ---------------------------------------------------------------------------------
 
@@ -260,8 +263,11 @@ class Checker:
 
     def pre_bind_pre_flight(self, call: AnyCall, result: PreFlightResult) -> PreFlightResult:
         """Check that the code is known. The framework handles codes that are not legal."""
-        if not isinstance(result.status.code, Code):
-            self.violation(call, f"answered the unknown code {result.status.code!r}")
+        code = result.status.code
+        if not isinstance(code, Code):
+            self.violation(call, f"answered the unknown code {code!r}")
+        if code not in call.codes:
+            self.codes.misplaced(self.descriptor.name, call.rpc, code.kube_name)
         return result
 
     def pre_bind(self, call: AnyCall, result: PreBindResult | None, pod: Pod) -> PreBindResult:
@@ -303,8 +309,8 @@ class Checker:
             return status
         if not isinstance(status.code, Code):
             raise PluginProtocolError(self.descriptor.name, rpc, f"answered the unknown code {status.code!r}")
-        reasons = status.reasons or (f"{status.code.kube_name} has no meaning at {rpc}",)
-        return Status(Code.ERROR, reasons, status.plugin)
+        reason = self.codes.misplaced(self.descriptor.name, rpc, status.code.kube_name)
+        return Status(Code.ERROR, (reason, *status.reasons), status.plugin)
 
     def patches(self, call: AnyCall, patches: Sequence[ObjectPatch], pod: Pod | None) -> None:
         """Check that there are at most 64 patches, of declared resources or of `pod` (None: of no pod)."""
@@ -320,7 +326,8 @@ class Checker:
             key = f"{patch.ref.namespace}/{patch.ref.name}"
             if pod is None or key != pod.key or patch.ref.uid not in ("", pod.uid):
                 self.violation(call, f"patched {target}, which is not the pod of the cycle")
-            if patch.action is not PatchAction.MERGE:
+            # The host refuses an unknown action when it is due.
+            if patch.action not in (PatchAction.MERGE, PatchAction.UNKNOWN):
                 self.violation(call, f"would {patch.action.name.lower()} {target}")
         elif patch.resource not in declared:
             self.violation(call, f"patched {target}, a resource that it did not declare")
@@ -337,9 +344,9 @@ class Checker:
             metadata = body["metadata"]
             if not isinstance(metadata, Mapping):
                 self.violation(call, f"replaced the metadata of {target}")
-            for field in _IDENTITY_FIELDS:
-                if field in metadata:
-                    self.violation(call, f"patched metadata.{field} of {target}")
+            for key in _IDENTITY_FIELDS:
+                if key in metadata:
+                    self.violation(call, f"patched metadata.{key} of {target}")
 
     def _count(self, call: AnyCall, got: int, want: int, what: str) -> None:
         if got != want:

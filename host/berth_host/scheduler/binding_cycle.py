@@ -467,4 +467,5 @@ class BindingCycle(Undoing):
         diagnosis.duration_ms = round(1000 * (instant_s() - attempt.started_s), 3)
         diagnosis.notes.extend(attempt.notes)
         diagnosis.timings_s = attempt.timings_s
+        diagnosis.reserve_skipped = attempt.reserve_skipped
         self._diagnoses.add(diagnosis)

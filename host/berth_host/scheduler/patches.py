@@ -153,6 +153,8 @@ def _says(now: object, wanted: Mapping[str, Any]) -> bool:
 
 
 def _refusal(client: PluginClient, cycle: CycleRecord, patch: ObjectPatch) -> str:
+    if patch.action is PatchAction.UNKNOWN:
+        return "the host does not know the patch's action: it knows MERGE, CREATE and DELETE"
     if patch.resource == "pods":
         if not isinstance(cycle.subject, Pod):
             return f"pod {patch.ref.key} is not of this cycle, which is about a group"

@@ -356,8 +356,11 @@ def _once(
             part.reserved = part.reserved or is_reserve
             part.node_name = request.node_name
             first = answer(self, request, call)
-            if first.ctx.status.code == pb.PluginStatus.CODE_WAIT:
+            code = first.ctx.status.code
+            if code == pb.PluginStatus.CODE_WAIT:
                 part.reserved = True
+            elif is_reserve and code == pb.PluginStatus.CODE_SKIP:
+                part.reserved = False
             part.first_replies[point] = first
         reply = type(first)()
         reply.CopyFrom(first)

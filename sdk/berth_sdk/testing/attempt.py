@@ -71,7 +71,8 @@ class Attempt:
     except for PreBind answers that `reserve` already gave.
 
     `state`: the plugin's store of this cycle. `shared`: values that other plugins published, by
-    `<plugin>/<key>`. `patched`: the outcomes of PreBind's patches.
+    `<plugin>/<key>`. `patched`: the outcomes of PreBind's patches. `skips_pre_bind`: Reserve returned SKIP.
+    `holds_nothing`: the same, and the plugin does not hold the pod at Permit.
     """
 
     def __init__(self, host: PluginHost, seat: Seat, cycle: Cycle, beside: Sequence[Seat] = ()) -> None:
@@ -83,6 +84,8 @@ class Attempt:
         self.state = CycleState(cycle.cycle_id, plugin=self.name, shared=self.shared)
         self.patched: list[PatchResult] = []
         self._reserved: ReserveResult | None = None
+        self.holds_nothing = False
+        self.skips_pre_bind = False
         self._early: PreBindResult | None = None
         self._results: tuple[PatchResult, ...] = ()
         self._members = (self, *(Attempt(host, other, cycle) for other in beside))
@@ -189,10 +192,12 @@ class Attempt:
     def reserve(self, node_name: str) -> Status:
         """Run Reserve. PreBind answers in its result are stored and replace the later calls."""
         self._reserved = self._early = None
+        self.holds_nothing = self.skips_pre_bind = False
         with self._host.at_work():
             result = self._host.decided("reserve", self._runtime.reserve(self.state, self.pod, node_name))
         if result.status.is_success:
             self._reserved, self._early = result, result.pre_bind
+        self.holds_nothing = self.skips_pre_bind = result.status.code is Code.SKIP
         return result.status
 
     def unreserve(self, node_name: str) -> None:
@@ -208,7 +213,11 @@ class Attempt:
 
     def ask_permit(self, node_name: str) -> PermitResult:
         """Return the plugin's Permit answer, without holding the pod."""
-        return self._host.decided("permit", self._runtime.permit(self.state, self.pod, node_name))
+        result: PermitResult = self._host.decided(
+            "permit", self._runtime.permit(self.state, self.pod, node_name)
+        )
+        self.holds_nothing = self.holds_nothing and result.status.code is not Code.WAIT
+        return result
 
     def wait_on_permit(self) -> Status:
         """Return WAIT while a plugin holds the pod, else the decision. SUCCESS if no plugin held the pod."""

@@ -83,7 +83,7 @@ class Way:
     def _reserve_and_permit(self) -> Status:
         for member in self._at(ExtensionPoint.RESERVE):
             status = member.reserve(self._node_name)
-            if not status.is_success:
+            if not (status.is_success or status.code is Code.SKIP):
                 return failure_of(status, member.name, "Reserve plugin")
         status, _ = self._host.ask_permit(self.cycle, self._at(ExtensionPoint.PERMIT), self._node_name)
         return status
@@ -93,6 +93,8 @@ class Way:
             return self._aborted
         acting: list[Attempt] = []
         for member in self._at(ExtensionPoint.PRE_BIND):
+            if member.skips_pre_bind:
+                continue
             status = member.pre_bind_pre_flight(self._node_name).status
             if status.is_success:
                 acting.append(member)
@@ -119,7 +121,8 @@ class Way:
         if status.is_success:
             self._host.assume(self.cycle, self._node_name)  # with the patches applied
             for member in self._at(ExtensionPoint.POST_BIND):
-                member.post_bind(self._node_name)
+                if not member.holds_nothing:
+                    member.post_bind(self._node_name)
         return status
 
     def _pre_bind(self, member: Attempt) -> Generator[None, None, Status]:
@@ -160,9 +163,13 @@ class Way:
         return SUCCESS  # the test host takes the place of DefaultBinder, after all other Bind plugins
 
     def _undo(self) -> None:
-        """Call Unreserve of every Reserve plugin, also after one that raises; then free the node."""
+        """Call Unreserve of every Reserve plugin that did not skip, also after one that raises; then free the
+        node.
+        """
         errors: list[Exception] = []
         for member in reversed(self._at(ExtensionPoint.RESERVE)):
+            if member.holds_nothing:
+                continue
             try:
                 member.unreserve(self._node_name)
             except Exception as err:  # noqa: BLE001  # raised below, once every plugin was told

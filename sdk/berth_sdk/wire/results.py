@@ -121,6 +121,7 @@ _ACTIONS: Final = {
     PatchAction.MERGE: scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED,
     PatchAction.CREATE: scheduling_pb2.ObjectPatch.ACTION_CREATE,
     PatchAction.DELETE: scheduling_pb2.ObjectPatch.ACTION_DELETE,
+    PatchAction.UNKNOWN: PatchAction.UNKNOWN.value,
 }
 WRITERS: Final[Mapping[str, Convert]] = {
     "NodeSet": lambda call, names: encode_eligible(names, call.nodes, call.mode),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
@@ -224,7 +225,9 @@ async def test_a_budget_that_is_spent_ends_the_call_before_it_is_made() -> None:
         def __init__(self) -> None:
             super().__init__()
             # Nothing else on it may be called.
-            self.transport = SimpleNamespace(conduct=None, is_open=True, descriptor=self.descriptor)
+            self.transport = SimpleNamespace(
+                conduct=None, codes=CodeLog(), is_open=True, descriptor=self.descriptor
+            )
 
     client = PluginClient("Breaks", PROFILE, Route(), Facts())
     status = await client.reserve(make_cycle(budget_s=0.0), "n0")

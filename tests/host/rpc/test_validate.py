@@ -119,12 +119,13 @@ def test_bad_scores_that_come_with_pre_filter_are_violations(result: PreFilterRe
 def test_code_without_meaning_at_filter_becomes_an_error_with_its_reasons(code: Code) -> None:
     verdicts = Verdicts.all(2, Status(code, ("why",)))
     got = checker().filter(calls.FILTER, FilterResult(verdicts), 2).verdicts.to_list()
-    assert got == [Status(Code.ERROR, ("why",))] * 2
+    named = f'plugin "Demo" answered {code.kube_name}, which has no meaning at Filter'
+    assert got == [Status(Code.ERROR, (named, "why"))] * 2
 
 
 def test_code_without_meaning_and_without_reasons_says_what_is_wrong() -> None:
     got = checker().pre_filter(calls.PRE_FILTER, PreFilterResult(Status(Code.PENDING)), 2)
-    assert got.status == Status.error("Pending has no meaning at PreFilter")
+    assert got.status == Status.error('plugin "Demo" answered Pending, which has no meaning at PreFilter')
 
 
 def test_unknown_code_is_a_violation() -> None:

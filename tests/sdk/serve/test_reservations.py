@@ -29,6 +29,8 @@ class Keeper(Plugin):
     broken: ClassVar[bool] = False
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        if pod.labels.get("skip"):
+            return Status.skip()
         self.held[state.cycle_id] = node_name
         state.write("node", node_name)
         state.token = b"token" if pod.labels.get("token") else None
@@ -139,6 +141,18 @@ def test_reconcile_gives_back_what_is_not_listed(host: RawHost) -> None:
     assert reconcile(host, live("c2")) == []
     assert set(Keeper.held) == {"c2"}
     assert reserve(host, "c1") == pb.PluginStatus.CODE_ERROR, "it was given back"
+
+
+def test_reconcile_gives_back_nothing_of_a_cycle_that_skipped_reserve(host: RawHost) -> None:
+    skipped = Pod(name="web", namespace="shop", uid="u1", labels={"skip": "yes"})
+    for _ in range(2):  # a duplicate too
+        assert reserve(host, "c1", skipped) == pb.PluginStatus.CODE_SKIP
+    assert reconcile(host) == []
+    assert Keeper.told == []
+    # A wait at Permit begins a reservation.
+    host.scheduling.Permit(spb.PermitRequest(ctx=host.ctx("Keeper", skipped, "c1"), node_name="n0"))
+    reconcile(host)
+    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
 
 
 def test_reconcile_gives_back_waits_as_well(host: RawHost) -> None:

@@ -297,11 +297,30 @@ def calls(answers: Mapping[str, Any]) -> Answers:
     return {"A": {"permit": Status.success(), "pre_bind": Status.success()}, "B": answers, "C": {}}
 
 
+SKIPS: Mapping[str, Any] = {
+    "reserve": Status.skip(),
+    "pre_bind": BROKEN,
+    "pre_bind_pre_flight": BROKEN,
+}
 HELD: Answers = {"A": {"permit": WAIT}, "B": {"permit": {"p": PermitResult.wait(9)}}, "C": {}}
 SCENARIOS: dict[str, tuple[Answers, list[Step]]] = {
     "all is well": (calls({"permit": Status.success(), "pre_bind": Status.success()}), [Place("p")]),
     "reserve rejects": (calls({"reserve": NO}), [Place("p")]),
     "reserve fails": (calls({"reserve": BROKEN}), [Place("p")]),
+    "reserve skips": (calls({**SKIPS, "permit": Status.success()}), [Place("p")]),
+    "reserve skips and permit rejects": (calls({**SKIPS, "permit": NO}), [Place("p")]),
+    "reserve skips and another plugin fails": (
+        {"A": {**SKIPS, "unreserve": None}, "B": {"reserve": Status.success(), "pre_bind": BROKEN}},
+        [Place("p")],
+    ),
+    "reserve skips and permit waits": (
+        {"A": {**SKIPS, "permit": WAIT}},
+        [Place("p"), Decide("A", "allow", "p")],
+    ),
+    "reserve skips and the wait is rejected": (
+        {"A": {**SKIPS, "permit": WAIT}},
+        [Place("p"), Decide("A", "reject", "p", ("no",))],
+    ),
     "permit rejects": (calls({"permit": NO}), [Place("p")]),
     "permit fails": (calls({"permit": BROKEN}), [Place("p")]),
     "pre-flight fails": (

@@ -77,6 +77,7 @@ class GrpcTransport:
         shared = shared or AtInstance()
         self.link = link
         self.conduct = shared.conduct
+        self.codes = link.codes
         self.descriptor = descriptor
         sign, sign_spec = by_fields(ALL_FIELDS if descriptor.sign_fields is None else descriptor.sign_fields)
         self.follows = Follows(
@@ -196,7 +197,14 @@ class GrpcTransport:
         else:
             reply = await self._ask_cycle(call, cycle, written.message, deadline_s)
         reader = ReplyReader(
-            self._plugin, call.rpc, self._mode, written.nodes, self._last_scores, written.back, written.count
+            self._plugin,
+            call.rpc,
+            self._mode,
+            written.nodes,
+            self._last_scores,
+            written.back,
+            written.count,
+            self.codes,
         )
         raw: Raw = CODECS[call.rpc].read(reader, reply)
         return raw
@@ -290,7 +298,9 @@ class GrpcTransport:
                 del part.pods[:]
                 part.pods.extend(run)
             reply = await self._ask_queue(call, part, max(ends_s - time.monotonic(), 0.0))
-            answers += CODECS[call.rpc].read(ReplyReader(self._plugin, call.rpc, self._mode), reply)
+            answers += CODECS[call.rpc].read(
+                ReplyReader(self._plugin, call.rpc, self._mode, codes=self.codes), reply
+            )
         return answers
 
     async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float) -> Any:

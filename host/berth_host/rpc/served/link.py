@@ -33,6 +33,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
@@ -141,6 +142,7 @@ class InstanceLink:
         self.synced_bytes = 0
         self.on_drift: Callable[[], None] = lambda: None
         """Called when the instance has dropped a copy that it had confirmed."""
+        self.codes = CodeLog()
         self.calls_open = 0
         self.calls_made = 0
         self.pre_binds_open = 0

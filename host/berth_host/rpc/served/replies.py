@@ -34,6 +34,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.served.statuses import decode_status
 
 SURPLUS: Final = 256
@@ -46,7 +47,7 @@ messages.
 class ReplyReader:
     """Reads one reply of the call `rpc`. `nodes`: the candidates of the request by ascending slot, where it
     had some; `back`: the way from there to the order that they were given in, None: the same; `count`: of
-    the scenarios; `last`: for scores like those of the reply before.
+    the scenarios; `last`: for scores like those of the reply before; `codes`: logs unknown status codes.
     """
 
     plugin: str
@@ -56,16 +57,21 @@ class ReplyReader:
     last: RepeatedScores = field(default_factory=RepeatedScores)
     back: NDArray[np.intp] | None = None
     count: int = 0
+    codes: CodeLog = field(default_factory=CodeLog)
 
     # --- parts of every reply ------------------------------------------------------------------------
 
     def status(self, ctx: pb.ReplyContext, unset: Code = Code.SUCCESS) -> Status:
         """Return the status of the reply; `unset`: the reading of no code."""
-        return decode_status(ctx.status, self.plugin, unset)
+        return self.read(ctx.status, unset)
+
+    def read(self, message: pb.PluginStatus, unset: Code) -> Status:
+        """Return a status. `unset`: the reading of no code."""
+        return decode_status(message, (self.plugin, self.rpc), unset, self.codes)
 
     def decision(self, ctx: pb.ReplyContext) -> Status | None:
         """Return the status where a decision is due; None: no code was set."""
-        if ctx.status.code == pb.PluginStatus.CODE_UNSPECIFIED:
+        if ctx.status.code == pb.PluginStatus.CODE_UNSPECIFIED and not ctx.status.reasons:
             return None
         return self.status(ctx)
 
@@ -84,7 +90,7 @@ class ReplyReader:
             members = self._members(group.nodes)
             if groups is not None and groups[members].any():
                 self.violation("listed a node in two groups of verdicts")
-            status = decode_status(group.status, self.plugin, Code.UNSCHEDULABLE)
+            status = self.read(group.status, Code.UNSCHEDULABLE)
             if status.is_success:
                 self.violation("listed nodes as rejected and gave them SUCCESS")
             if groups is None:
@@ -217,34 +223,37 @@ class ReplyReader:
             self.violation("answered a patch that is not a JSON object")
         return body
 
-    def patch_action(self, number: int) -> PatchAction:
-        """Return what a patch does with its object; unset: it merges."""
-        if number == scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED:
-            return PatchAction.MERGE
-        try:
-            return PatchAction(number)
-        except ValueError:
-            self.violation(f"answered a patch with the unknown action {number}")
-
     def violation(self, detail: str) -> NoReturn:
         """Raise PluginProtocolError."""
         raise PluginProtocolError(self.plugin, self.rpc, detail)
 
 
 _PATCH: Final = Layout(ObjectPatch, scheduling_pb2.ObjectPatch)
+
+
+def patch_action(number: int) -> PatchAction:
+    """Return what a patch does with its object; unset: it merges."""
+    if number == scheduling_pb2.ObjectPatch.ACTION_UNSPECIFIED:
+        return PatchAction.MERGE
+    try:
+        return PatchAction(number)
+    except ValueError:
+        return PatchAction.UNKNOWN
+
+
 READERS: Final[Mapping[str, Convert]] = {
     "NodeSet": ReplyReader.eligible,
     "NodeVerdicts": ReplyReader.verdicts,
-    "PluginStatus": lambda reader, message: decode_status(message, reader.plugin, Code.SUCCESS),
+    "PluginStatus": lambda reader, message: reader.read(message, Code.SUCCESS),
     "ObjectRef": lambda _reader, message: wire.decode_ref(message),
     "ObjectPatch": lambda reader, message: ObjectPatch(**_PATCH.decode(READERS, reader, message)),
-    "Action": ReplyReader.patch_action,
+    "Action": lambda _reader, number: patch_action(number),
     "json": ReplyReader.patch_body,
     "Duration": lambda _reader, message: message.seconds + message.nanos / 1e9,
     "PlacementNodes": ReplyReader.placement,
     "PlacementAssignment": lambda _reader, message: decode_assignments([message], {})[0],
     "FeasibleRun": lambda reader, message: FeasibleRun(
-        message.count, decode_status(message.status, reader.plugin, Code.SUCCESS)
+        message.count, reader.read(message.status, Code.SUCCESS)
     ),
 }
 """The reader of each kind of value, for all replies."""

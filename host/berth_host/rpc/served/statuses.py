@@ -1,7 +1,8 @@
 """The contract's `Status` message -> `Status`, as the host reads it.
 
-`unset` is the code for a message without one. An unknown code becomes ERROR. Reasons are cut to the limits of
-the contract. Called by the codec and by the handle's service.
+`unset` is the code for a message without one. A message with reasons and no code is a violation: a rejection
+whose code got lost. An unknown code becomes ERROR. Reasons are cut to the limits of the contract. Called by
+the codec.
 """
 
 from __future__ import annotations
@@ -13,23 +14,44 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.wire.status import CODES
 
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.code_log import CodeLog
+
 MAX_REASONS: Final = 32
 MAX_REASON_BYTES: Final = 4096
 
 
-def decode_status(message: pb.PluginStatus, plugin: str, unset: Code) -> Status:
-    """Return a Status that names `plugin`. `unset`: the code for a message without one."""
+def decode_status(message: pb.PluginStatus, asked: tuple[str, str], unset: Code, codes: CodeLog) -> Status:
+    """Return a Status that names the plugin.
+
+    Raises PluginProtocolError for reasons without a code.
+
+    Args:
+        message: The plugin's message.
+        asked: The plugin, and the call that it answers.
+        unset: The code for a message without one.
+        codes: Logs an unknown code.
+    """
+    plugin, rpc = asked
     if message.code == pb.PluginStatus.CODE_UNSPECIFIED:
+        if message.reasons:
+            raise PluginProtocolError(plugin, rpc, without_code(message.reasons))
         code = unset
     else:
         known = CODES.get(message.code)
         if known is None:
-            reason = f'plugin "{plugin}" answered the unknown status code {message.code}'
+            reason = codes.unknown(plugin, rpc, message.code)
             return Status(Code.ERROR, (reason, *cut_reasons(message.reasons))[:MAX_REASONS], plugin)
         code = known
     if code is Code.SUCCESS and not message.reasons:
         return SUCCESS
     return Status(code, cut_reasons(message.reasons), plugin)
+
+
+def without_code(reasons: Iterable[str]) -> str:
+    """Return what is wrong with a status that has reasons and no code, as the end of a sentence."""
+    first = next(iter(cut_reasons(reasons)), "")
+    return f"answered a status with reasons and without a code ({cut(first, 256)!r}): set `code`"
 
 
 def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:

@@ -23,12 +23,13 @@ Words of the contract
   snapshot     the nodes, pods and objects as the host sees them in one version (StateVersion).
   copy         what an instance holds of the snapshot. StateDelta brings it up to date.
   candidates   the nodes that a call asks about.
-  reservation  what a plugin holds for a pod. It begins with the plugin's Reserve, or with a WAIT of its Permit,
-               and its name is the cycle_id. It ends with the Unreserve of the cycle, with PostBind, or with a
-               CycleEnd that says BOUND. One of a trial is tentative: it always ends with the Unreserve. From then on the pod itself counts. A plugin that must know what bound
-               pods hold, and when it becomes free again, declares KIND_POD_SUMMARY, in any node mode. It then
-               counts the pods on nodes and the pods of its reservations, each uid once: the pod is on its node
-               in every snapshot version after its Reserve.
+  reservation  what a plugin holds for a pod. It begins with the plugin's Reserve, unless Reserve answers SKIP, or
+               with a WAIT of its Permit, and its name is the cycle_id. It ends with the Unreserve of the cycle,
+               with PostBind, or with a CycleEnd that says BOUND; from then on the pod itself counts. One of a
+               trial is tentative: it always ends with the Unreserve. A plugin that must know what bound pods
+               hold, and when it becomes free again, declares KIND_POD_SUMMARY, in any node mode. It then counts
+               the pods on nodes and the pods of its reservations, each uid once: the pod is on its node in every
+               snapshot version after its Reserve.
   violation    an answer that breaks the contract. The host drops the answer, counts the violation in the
                metric berth_plugin_violations_total, applies the policy, and names the plugin in its log.
   policy       what the host does when a call brings no usable answer. The operator sets it for each plugin and
@@ -1715,8 +1716,8 @@ class PluginStatus(_message.Message):
         """
         CODE_SKIP: PluginStatus._Code.ValueType  # 6
         """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
-        the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host makes no further call
-        of this cycle to it but Permit. At BIND: this plugin does not bind the pod; the host asks the next one.
+        the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host leaves out the calls
+        that Reserve names. At BIND: this plugin does not bind the pod; the host asks the next one.
         """
         CODE_PENDING: PluginStatus._Code.ValueType  # 7
         """The plugin rejects the pod until something outside has acted (a provisioner, a resource driver). When an
@@ -1755,8 +1756,8 @@ class PluginStatus(_message.Message):
     """
     CODE_SKIP: PluginStatus.Code.ValueType  # 6
     """At PRE_FILTER, PRE_SCORE and PreBindPreFlight: the plugin has nothing to do for this pod; the host leaves out
-    the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host makes no further call
-    of this cycle to it but Permit. At BIND: this plugin does not bind the pod; the host asks the next one.
+    the calls that would follow. At RESERVE: the plugin holds nothing for this pod; the host leaves out the calls
+    that Reserve names. At BIND: this plugin does not bind the pod; the host asks the next one.
     """
     CODE_PENDING: PluginStatus.Code.ValueType  # 7
     """The plugin rejects the pod until something outside has acted (a provisioner, a resource driver). When an

@@ -82,8 +82,8 @@ class IdentityServiceServicer(object):
 
         Caller: the host, once after a handshake and before every other call. A host that does not lead waits until it
         leads, because an instance has one attachment at a time. Deadline 10 s. A plugin refuses an attachment_id
-        that no Handshake named. It remembers at least the last 64 ids that Handshakes named, because every replica of a
-        host that does not lead draws one each 5 s.
+        that no Handshake named. It remembers at least the last 64 different ids that Handshakes named: replicas that do
+        not lead shake hands every 5 s, and each attempt to attach draws a new id.
         Errors: for arguments that it cannot accept the plugin answers OK with ConfigureResponse.error. The host then
         does not call this instance again until the configuration changes. INVALID_ARGUMENT: the request breaks the
         contract; the host treats it the same way. PERMISSION_DENIED: no Handshake named the attachment_id. After it, any

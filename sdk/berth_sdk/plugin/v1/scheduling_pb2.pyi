@@ -217,7 +217,7 @@ class NodeGroup(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """OPTIONAL: the verdict; unset, or without a code: UNSCHEDULABLE."""
+        """OPTIONAL: the verdict; unset: UNSCHEDULABLE without a reason. A verdict with reasons has a code too."""
 
     @_builtins.property
     def nodes(self) -> _common_pb2.NodeSet:

@@ -255,14 +255,17 @@ class SchedulingServiceServicer(object):
         calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
         snapshot has the members that were reserved before this one, and lacks this pod.
 
-        SKIP: the plugin holds nothing for this pod. The host then leaves out its PreBindPreFlight, PreBind, Unreserve and
-        PostBind in this cycle, and does not list the cycle in Reconcile. Permit it calls all the same; a WAIT there begins
-        a reservation, which ends as every other one does.
+        SKIP: the plugin holds nothing for this pod. In this cycle the host then leaves out its PreBindPreFlight, PreBind,
+        Unreserve and PostBind, and does not list the cycle in Reconcile; CallContext.ended still names the cycle. Permit
+        and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as every
+        other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may have
+        begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group SKIP
+        holds for the trial alone: the Reserve that follows for good decides anew.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
         Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
         Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
-        RESERVE. An answer without a code is a violation.
+        RESERVE that did not answer SKIP. An answer without a code is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
         arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
         """
@@ -274,7 +277,7 @@ class SchedulingServiceServicer(object):
         """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
 
         Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also if the plugin's
-        own Reserve was not called. The cycle waits 1 s for the first answer. After that the host sends it again, in
+        own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host sends it again, in
         batches.
         Errors: after any code, and for each cycle that the answer does not name: sent again with backoff, until the
         plugin acknowledges it. Once a Reconcile was answered that did not list the cycle, the host gives up after 5

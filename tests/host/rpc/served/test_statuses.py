@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import pytest
+from berth_host.errors.plugins import PluginProtocolError
+from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.served.statuses import cut, decode_status, plain
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.status import Code, Status
+from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.wire.status import encode_status
 from hypothesis import given
 from hypothesis import strategies as st
 
 
+def read(message: pb.PluginStatus, unset: Code = Code.SUCCESS) -> Status:
+    return decode_status(message, ("Demo", "Filter"), unset, CodeLog())
+
+
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_survives_the_way_there_and_back(code: Code) -> None:
     status = Status(code, ("why", "and why"))
-    assert decode_status(encode_status(status), "Demo", Code.ERROR) == status.with_plugin("Demo")
+    assert read(encode_status(status)) == status.with_plugin("Demo")
 
 
 def test_no_code_is_read_as_the_place_says() -> None:
-    message = pb.PluginStatus(reasons=["r"])
-    assert decode_status(message, "Demo", Code.UNSCHEDULABLE).code is Code.UNSCHEDULABLE
-    assert decode_status(message, "Demo", Code.SUCCESS).code is Code.SUCCESS
+    message = pb.PluginStatus()
+    assert read(message, Code.UNSCHEDULABLE).code is Code.UNSCHEDULABLE
+    assert read(message, Code.SUCCESS) is SUCCESS
+
+
+@pytest.mark.parametrize("unset", [Code.SUCCESS, Code.UNSCHEDULABLE])
+def test_reasons_without_a_code_are_a_violation(unset: Code) -> None:
+    with pytest.raises(PluginProtocolError, match=r"no GPU is free.*set `code`") as caught:
+        read(pb.PluginStatus(reasons=["no GPU is free", "more"]), unset)
+    assert caught.value.text.startswith('plugin "Demo" answered a status with reasons and without a code')
 
 
 def test_unknown_code_is_an_error_that_says_so() -> None:
     message = pb.PluginStatus(reasons=["because"])
     message.code = 42  # type: ignore[assignment]  # from a newer contract
-    status = decode_status(message, "Demo", Code.SUCCESS)
+    status = read(message)
     assert status.code is Code.ERROR
     assert status.reasons == ('plugin "Demo" answered the unknown status code 42', "because")
 
 
 def test_reasons_beyond_thirty_two_are_dropped() -> None:
     message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[str(i) for i in range(40)])
-    assert len(decode_status(message, "Demo", Code.ERROR).reasons) == 32
+    assert len(read(message).reasons) == 32
 
 
 def test_reasons_beyond_four_kib_are_cut() -> None:
     message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=["x" * 4096, "y" * 5000])
-    assert [len(reason) for reason in decode_status(message, "Demo", Code.ERROR).reasons] == [4096, 4096]
+    assert [len(reason) for reason in read(message).reasons] == [4096, 4096]
 
 
 @given(st.text(max_size=400))
@@ -62,4 +75,4 @@ def test_text_is_cut_at_its_limit_and_never_inside_a_character(text: str) -> Non
 def test_words_of_a_plugin_are_one_line_that_does_nothing_to_a_terminal(text: str, shown: str) -> None:
     assert plain(text) == shown
     message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[text])
-    assert decode_status(message, "Demo", Code.ERROR).reasons == (shown,)
+    assert read(message).reasons == (shown,)
