@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import uuid
+from collections import deque
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,32 +18,48 @@ import grpc
 from berth_sdk.plugin.v1 import identity_pb2_grpc, scheduling_pb2_grpc
 
 INSTANCE, MAJOR_1 = str(uuid.uuid4()), identity.ContractVersion(major=1)
-closed: set[str] = set()
+HELLO = identity.HandshakeResponse(instance_id=INSTANCE, supported=[MAJOR_1])
+HELLO.started_at.GetCurrentTime()
+named: deque[str] = deque(maxlen=64)  # the attachments that a Handshake named
+attached, closed = [""], set[str]()
+
+
+def check(attachment_id: str, known: Collection[str], context: grpc.ServicerContext) -> None:
+    if attachment_id not in known:
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "another attachment")
 
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
+        named.append(request.attachment_id)
         me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
         me.depends_on, me.host_keeps_answers = identity.DEPENDS_ON_NODE, True
         me.sign_fields.SetInParent()  # no field of the pod counts
-        answer = identity.HandshakeResponse(plugins=[me], instance_id=INSTANCE, supported=[MAJOR_1])
-        answer.started_at.GetCurrentTime()
+        answer = identity.HandshakeResponse(plugins=[me])
+        answer.MergeFrom(HELLO)
         return answer
 
     def Configure(self, request: Any, context: Any) -> identity.ConfigureResponse:
+        check(request.attachment_id, named, context)
+        if request.accepted:
+            attached[0] = request.attachment_id
+            closed.clear()
         for plugin in request.plugins:
             closed.update(name.string_value for name in plugin.args.fields["nodes"].list_value.values)
         return identity.ConfigureResponse()
 
     def Probe(self, request: Any, context: Any) -> identity.ProbeResponse:
+        check(request.attachment_id, attached, context)
         return identity.ProbeResponse(ready=True, instance_id=INSTANCE)
 
     def Drain(self, request: Any, context: Any) -> identity.DrainResponse:
+        check(request.attachment_id, attached, context)
         return identity.DrainResponse()
 
 
 class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
     def Filter(self, request: Any, context: Any) -> scheduling.FilterResponse:
+        check(request.ctx.attachment_id, attached, context)
         answer, shut = scheduling.FilterResponse(), [n for n in request.candidates.names if n in closed]
         answer.ctx.cycle_id = request.ctx.cycle_id
         if shut:

@@ -7,7 +7,7 @@ from argparse import Action, ArgumentParser
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from berth_sdk.cli import completion, serve_extender
+from berth_sdk.cli import completion, conformance, serve_extender
 from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES
@@ -40,10 +40,12 @@ def _run(words: Sequence[str]) -> int:
         from berth_sdk.cli.serve import serve
 
         return serve(options)
-    from berth_sdk.cli.reflect import reflect
+    from berth_sdk.cli import reflect
 
     with result_written("berth-sdk"):
-        return reflect(options)
+        if options.command == "conformance":
+            return conformance.conformance(options)
+        return reflect.reflect(options)
 
 
 def build_parser() -> ArgumentParser:
@@ -90,6 +92,11 @@ def build_parser() -> ArgumentParser:
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
     _add_client_tls(reflect)
+    kit = commands.add_parser(
+        "conformance", help="play the host against a server, and name what breaks the contract"
+    )
+    conformance.add_options(kit)
+    _add_client_tls(kit)
     shells = commands.add_parser("completion", help="print a script that completes this command in a shell")
     shells.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="bash, zsh or fish")
     return parser

@@ -24,8 +24,8 @@ profiles:
 """
 
 
-def test_plugin_without_sdk_has_at_most_sixty_lines() -> None:
-    assert len(SOURCE.read_text().splitlines()) <= 60
+def test_plugin_without_sdk_that_conforms_has_at_most_eighty_five_lines() -> None:
+    assert len(SOURCE.read_text().splitlines()) <= 85
 
 
 def test_plugin_without_sdk_imports_only_stubs_grpc_and_the_standard_library() -> None:

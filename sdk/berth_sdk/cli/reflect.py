@@ -19,8 +19,9 @@ def reflect(options: Namespace) -> int:
     missing package.
     """
     try:
-        services = services_on(_channel(options), _TIMEOUT_S)
-    except _OptionError as err:
+        credentials, more = connection(options)
+        services = services_on(_channel(options.endpoint, credentials, more), _TIMEOUT_S)
+    except OptionError as err:
         print(f"berth-sdk reflect: {err}", file=sys.stderr)
         return 2
     except ImportError as err:
@@ -40,31 +41,42 @@ def reflect(options: Namespace) -> int:
     return 0
 
 
-class _OptionError(Exception):
+class OptionError(Exception):
     """An error in the options, with what to do."""
 
 
-def _channel(options: Namespace) -> grpc.Channel:
-    """Return a channel for the options. Raises _OptionError."""
+Connection = tuple[grpc.ChannelCredentials | None, tuple[tuple[str, Any], ...]]
+"""The credentials of a connection (None: plaintext), and options of its channel."""
+
+
+def connection(options: Namespace) -> Connection:
+    """Return how to connect, from the options of a client. Raises OptionError."""
     given = {
         "--tls-ca": options.tls_ca,
         "--tls-cert": options.tls_cert,
         "--tls-key": options.tls_key,
     }
     if not options.endpoint.isprintable() or not (options.tls_server_name or "").isprintable():
-        raise _OptionError(f"{options.endpoint!r} is not an address: write unix:PATH or HOST:PORT")
+        raise OptionError(f"{options.endpoint!r} is not an address: write unix:PATH or HOST:PORT")
     missing = [name for name, path in given.items() if not path]
     if len(missing) == len(given) and not options.tls_server_name:
-        return grpc.insecure_channel(options.endpoint)
+        return None, ()
     if missing:
-        raise _OptionError(f"TLS takes --tls-ca, --tls-cert and --tls-key together: add {', '.join(missing)}")
+        raise OptionError(f"TLS takes --tls-ca, --tls-cert and --tls-key together: add {', '.join(missing)}")
     try:
         authority, certificate, key = (Path(path).read_bytes() for path in given.values())
     except OSError as err:
-        raise _OptionError(f"{err.filename}: {err.strerror}") from err
+        raise OptionError(f"{err.filename}: {err.strerror}") from err
     name = options.tls_server_name
-    return grpc.secure_channel(
-        options.endpoint,
+    return (
         grpc.ssl_channel_credentials(authority, key, certificate),
-        [("grpc.ssl_target_name_override", name)] if name else None,
+        (("grpc.ssl_target_name_override", name),) if name else (),
     )
+
+
+def _channel(
+    endpoint: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, Any], ...]
+) -> grpc.Channel:
+    if credentials is None:
+        return grpc.insecure_channel(endpoint)
+    return grpc.secure_channel(endpoint, credentials, options)

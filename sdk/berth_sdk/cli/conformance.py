@@ -1,0 +1,137 @@
+"""`berth-sdk conformance`: play the host against a plugin server, and name what breaks the contract."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Final
+
+LEVELS: Final = ("core", "stateful", "binding", "group")
+UNREACHABLE: Final = 3
+
+
+def add_options(kit: ArgumentParser) -> None:
+    """Add the options of the command."""
+    kit.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
+    kit.add_argument(
+        "--level", choices=LEVELS, default=LEVELS[-1], help="the last level to run (default: group)"
+    )
+    kit.add_argument("--plugin", metavar="NAME", help="the plugin to ask; default: each plugin of the server")
+    kit.add_argument("--args", metavar="JSON|FILE", help="the plugin's arguments; default: none")
+    kit.add_argument(
+        "--pod", metavar="JSON|FILE", help="a core/v1 Pod for the plugin to schedule; default: a plain one"
+    )
+    kit.add_argument(
+        "--credential-file", metavar="PATH", help="file with the secret that the plugin expects of its host"
+    )
+    kit.add_argument("--json", action="store_true", help="print the results as JSON")
+    kit.add_argument("--junit", metavar="FILE", help="write the results to FILE, as JUnit's XML")
+
+
+def conformance(options: Namespace) -> int:
+    """Run the kit and print its results.
+
+    Returns 0: all cases passed; 1: one failed, or none was run; 2: a wrong option; 3: no case can run,
+    because the server cannot be reached or is none.
+    """
+    # Imported late: a help text needs no gRPC, and gRPC's settings must be made before gRPC is imported.
+    from berth_sdk.cli.reflect import OptionError, connection
+    from berth_sdk.conformance.handle_double import handle_double
+    from berth_sdk.conformance.host import Target
+    from berth_sdk.conformance.run import UnreachableError
+
+    try:
+        credentials, more = connection(options)
+        pod, manifest = _pod(options.pod)
+        args = _object("--args", options.args)
+        credential = ""
+        if options.credential_file:
+            credential = Path(options.credential_file).read_text().strip()
+        if options.junit and not Path(options.junit).absolute().parent.is_dir():
+            raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
+    except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
+        return _said(str(err), 2)
+    with handle_double() as handle:
+        target = Target(options.endpoint, credentials, more, args, pod, manifest, handle.endpoint, credential)
+        try:
+            return _reported(options, target)
+        except _OptionError as err:
+            return _said(str(err), 2)
+        except UnreachableError as err:
+            return _said(str(err), UNREACHABLE)
+
+
+def _reported(options: Namespace, target: Any) -> int:
+    """Run the cases of the chosen plugins, and print and write the results."""
+    from berth_sdk.conformance import report, run
+
+    found = run.subjects(run.hello_of(target))
+    names = [subject.plugin.name for subject in found]
+    if options.plugin is not None:
+        if options.plugin not in names:
+            raise _OptionError(f"the server has no plugin {options.plugin!r}; it has {', '.join(names)}")
+        found = [subject for subject in found if subject.plugin.name == options.plugin]
+    if len(found) > 1 and target.args is not None:
+        raise _OptionError(f"--args are those of one plugin: choose it with --plugin ({', '.join(names)})")
+    reports = []
+    for subject in found:
+        told = (
+            (lambda _result: None)
+            if options.json
+            else (lambda result: print(report.line(result), flush=True))
+        )
+        reports.append(run.run(target, subject, options.level, told))
+        if not options.json:
+            print(report.verdict(reports[-1]), flush=True)
+    if options.json:
+        documents = [report.document(one) for one in reports]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    if options.junit:
+        Path(options.junit).write_bytes(report.junit(reports))
+    return 0 if all(one.conforms for one in reports) else 1
+
+
+class _OptionError(Exception):
+    """An error in the options, with what to do."""
+
+
+def _said(text: str, code: int) -> int:
+    print(f"berth-sdk conformance: {text}", file=sys.stderr)
+    return code
+
+
+def _object(option: str, value: str | None) -> dict[str, Any] | None:
+    """Return the JSON object of an option, written there or in a file. Raises _OptionError."""
+    if value is None:
+        return None
+    text = value
+    if not value.lstrip().startswith("{"):
+        try:
+            text = Path(value).read_text()
+        except (OSError, UnicodeDecodeError) as err:
+            raise _OptionError(f"{option} {value}: {err}: write a JSON object or the path of a file") from err
+    try:
+        found = json.loads(text)
+    except ValueError as err:
+        raise _OptionError(f"{option}: this is not JSON ({err})") from err
+    if not isinstance(found, dict):
+        raise _OptionError(f"{option}: write a JSON object, not {type(found).__name__}")
+    return found
+
+
+def _pod(value: str | None) -> tuple[Any, str]:
+    """Return the pod of --pod as a summary and as JSON; (None, "") without one. Raises _OptionError."""
+    from berth_sdk.errors import BerthError
+    from berth_sdk.kube_object import KubeObject
+    from berth_sdk.pod import Pod
+    from berth_sdk.wire.records import encode_pod
+
+    manifest = _object("--pod", value)
+    if manifest is None:
+        return None, ""
+    try:
+        return encode_pod(Pod.from_object(KubeObject.of(manifest))), json.dumps(manifest)
+    except (BerthError, KeyError, TypeError, ValueError) as err:
+        raise _OptionError(f"--pod: this is no core/v1 Pod: {err}") from err

@@ -1,0 +1,333 @@
+"""Cases of the level core about the attachment: Handshake, Configure, Probe, Drain."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+
+from berth_sdk.conformance.case import BrokenError, Subject, case, declares, number_of, spelled
+from berth_sdk.conformance.host import CallError, Host, new_id, skipped
+from berth_sdk.conformance.way import Way
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+
+REFUSED = grpc.StatusCode.PERMISSION_DENIED
+_UNKNOWN_FIELD = b"\xfa\x7f\x03new"  # field 2047, which no version of the contract has
+_CYCLE_POINTS = (
+    "PRE_FILTER",
+    "FILTER",
+    "PRE_SCORE",
+    "SCORE",
+    "RESERVE",
+    "PERMIT",
+)
+
+
+def offers_trial(subject: Subject) -> bool:
+    """Return True if the instance named the feature "configure-trial"."""
+    return "configure-trial" in subject.hello.features
+
+
+@case(
+    "handshake.answer",
+    "core",
+    "The answer has all required fields: majors, plugins with names and points, an instance id, a "
+    "start time.",
+    attaches=False,
+)
+def _handshake_answer(host: Host) -> None:
+    hello = host.handshake()
+    if not any(version.major == 1 for version in hello.supported):
+        found = ", ".join(str(version.major) for version in hello.supported) or "none"
+        raise BrokenError(f"Handshake supports the majors {found}; the kit speaks major 1")
+    if not hello.instance_id:
+        raise BrokenError("Handshake answers no instance_id")
+    if len(hello.instance_id) > 128:
+        raise BrokenError(f"the instance_id has {len(hello.instance_id)} characters; 128 is the limit")
+    if not hello.HasField("started_at") or hello.started_at.seconds <= 0:
+        raise BrokenError("Handshake answers no started_at")
+    names = [plugin.name for plugin in hello.plugins]
+    if not all(names) or len(set(names)) != len(names):
+        raise BrokenError(f"every plugin needs a name of its own; Handshake answers {names}")
+    for plugin in hello.plugins:
+        if not any(point in identity.ExtensionPoint.values() and point for point in plugin.points):
+            raise BrokenError(f"the plugin {plugin.name!r} declares no extension point")
+        for need in plugin.needs:
+            if need.kind not in identity.DeclaredNeed.Kind.values() or not need.kind:
+                raise BrokenError(
+                    f"the plugin {plugin.name!r} declares a need of the unknown kind {need.kind}"
+                )
+            if (need.kind == identity.DeclaredNeed.KIND_OBJECT) != bool(need.resource):
+                raise BrokenError("a need has a resource with KIND_OBJECT, and with no other kind")
+
+
+@case(
+    "handshake.points",
+    "core",
+    "Every declared point is one of the contract, and each is named once.",
+    attaches=False,
+)
+def _handshake_points(host: Host) -> None:
+    points = list(host.subject.plugin.points)
+    for point in points:
+        if point == 0 or point not in identity.ExtensionPoint.values():
+            raise BrokenError(f"the descriptor declares the unknown point {point}")
+        if points.count(point) > 1:
+            raise BrokenError(f"the descriptor declares the point {spelled(point)} twice")
+    if number_of("NORMALIZE_SCORE") in points and not host.subject.has("SCORE"):
+        raise BrokenError("the descriptor declares normalizeScore without score")
+
+
+@case(
+    "handshake.repeat",
+    "core",
+    "Handshake has no side effects: ten of them get the same answer.",
+    attaches=False,
+)
+def _handshake_repeat(host: Host) -> None:
+    first = host.handshake()
+    for _ in range(9):
+        if host.handshake() != first:
+            raise BrokenError(
+                "a repeated Handshake gets another answer; it stays as long as the process lives"
+            )
+
+
+@case(
+    "handshake.newer",
+    "core",
+    "A newer host is answered as well: more majors and features, and fields that the plugin does not know.",
+    attaches=False,
+)
+def _handshake_newer(host: Host) -> None:
+    request = identity.HandshakeRequest(
+        host_version="99.0",
+        host_epoch=host.world.epoch,
+        attachment_id=new_id(),
+        offered=[identity.ContractVersion(major=1, minor=99), identity.ContractVersion(major=99)],
+        features=["a-feature-of-the-future"],
+        credential=host.target.credential,
+    )
+    request.MergeFromString(_UNKNOWN_FIELD)
+    hello = host.call("Handshake", request)
+    if not any(version.major == 1 for version in hello.supported):
+        raise BrokenError("Handshake leaves out major 1, because the host offers a later one too")
+
+
+@case(
+    "configure.accepted",
+    "core",
+    "The plugin accepts its arguments.",
+    attaches=False,
+)
+def _configure_accepted(host: Host) -> None:
+    attachment_id = new_id()
+    host.handshake(attachment_id)
+    host.configure(attachment_id)
+
+
+@case(
+    "configure.unknown-id",
+    "core",
+    "An attachment_id that no Handshake named gets PERMISSION_DENIED, and ends no attachment.",
+)
+def _configure_unknown_id(host: Host) -> None:
+    host.refused("Configure", host.configuration(new_id()), REFUSED)
+    host.probe()
+
+
+@case(
+    "configure.repeat",
+    "core",
+    "Configure may be repeated ten times, and the attachment goes on.",
+)
+def _configure_repeat(host: Host) -> None:
+    for number in range(10):
+        answer = host.call("Configure", host.configuration(host.attachment_id))
+        if answer.error:
+            raise BrokenError(f"Configure number {number + 2} refuses the same arguments: {answer.error}")
+    _goes_on(host)
+
+
+@case(
+    "configure.refusal",
+    "core",
+    "The host's refusal of a new attachment is answered, and the attachment before it goes on.",
+)
+def _configure_refusal(host: Host) -> None:
+    other = new_id()
+    host.handshake(other)
+    refusal = identity.ConfigureRequest(attachment_id=other, accepted=False, reason="the kit refuses")
+    host.call("Configure", refusal)
+    _goes_on(host)
+    host.refused("Probe", identity.ProbeRequest(attachment_id=other), REFUSED)
+
+
+@case(
+    "configure.another",
+    "core",
+    "A Configure with a new id begins a new attachment and ends the one before.",
+)
+def _configure_another(host: Host) -> None:
+    old = host.attachment_id
+    host.attach()
+    _goes_on(host)
+    host.refused("Probe", identity.ProbeRequest(attachment_id=old), REFUSED)
+
+
+@case(
+    "configure.remembers",
+    "core",
+    "The plugin remembers the last 64 ids that Handshakes named.",
+)
+def _configure_remembers(host: Host) -> None:
+    first = new_id()
+    host.handshake(first)
+    for _ in range(63):
+        host.handshake()
+    try:
+        host.configure(first)
+    except CallError as err:
+        raise BrokenError(f"after 63 more Handshakes, {err}") from None
+
+
+@case(
+    "configure.trial",
+    "core",
+    "A trial of arguments is answered, and neither begins nor ends an attachment.",
+    offers_trial,
+)
+def _configure_trial(host: Host) -> None:
+    answer = host.call("Configure", host.configuration(host.attachment_id, trial=True))
+    if answer.error:
+        raise BrokenError(f"the trial refuses arguments that Configure accepted: {answer.error}")
+    _goes_on(host)
+
+
+@case(
+    "configure.unknown-fields",
+    "core",
+    "Fields and features that the plugin does not know are skipped.",
+    attaches=False,
+)
+def _configure_unknown_fields(host: Host) -> None:
+    attachment_id = new_id()
+    host.handshake(attachment_id)
+    request = host.configuration(attachment_id)
+    request.MergeFromString(_UNKNOWN_FIELD)
+    request.plugins[0].MergeFromString(_UNKNOWN_FIELD)
+    answer = host.call("Configure", request)
+    if answer.error:
+        raise BrokenError(f"Configure refuses a request with unknown fields: {answer.error}")
+
+
+@case(
+    "probe.answer",
+    "core",
+    "Probe answers the instance_id of the handshake, at once, and becomes ready.",
+)
+def _probe_answer(host: Host) -> None:
+    while True:
+        answer = host.probe()
+        if answer.instance_id != host.subject.hello.instance_id:
+            raise BrokenError(
+                f"Probe answers the instance_id {answer.instance_id!r};"
+                f" the handshake says {host.subject.hello.instance_id!r}"
+            )
+        if answer.ready:
+            return
+        if time.monotonic() + 1.0 > host.ends_at:
+            raise BrokenError(f"the instance does not become ready: {answer.message or 'no message'}")
+        time.sleep(0.2)
+
+
+@case(
+    "probe.other-id",
+    "core",
+    "Probe refuses another attachment_id with PERMISSION_DENIED.",
+)
+def _probe_other_id(host: Host) -> None:
+    host.refused("Probe", identity.ProbeRequest(attachment_id=new_id()), REFUSED)
+
+
+@case(
+    "drain.answer",
+    "core",
+    "Drain answers at once, may be repeated, and a host may attach again afterwards.",
+)
+def _drain_answer(host: Host) -> None:
+    request = identity.DrainRequest(attachment_id=host.attachment_id, reason="the kit is done with this case")
+    request.grace.FromSeconds(1)
+    for _ in range(2):
+        host.call("Drain", request, 2.0)
+    host.attach()
+    _goes_on(host)
+
+
+@case(
+    "drain.other-id",
+    "core",
+    "Drain refuses another attachment_id with PERMISSION_DENIED.",
+)
+def _drain_other_id(host: Host) -> None:
+    host.refused("Drain", identity.DrainRequest(attachment_id=new_id()), REFUSED)
+    _goes_on(host)
+
+
+@case(
+    "attachment.other-id",
+    "core",
+    "A call of a cycle with another attachment_id gets PERMISSION_DENIED.",
+    declares(*_CYCLE_POINTS),
+)
+def _attachment_other_id(host: Host) -> None:
+    rpc = _first_call(host)
+    cycle = host.cycle()
+    context = cycle.context(complete=True)
+    context.attachment_id = new_id()
+    fields = (
+        {"candidates": host.candidates()} if rpc not in ("Reserve", "Permit") else {"node_name": "kit-node-0"}
+    )
+    host.refused(rpc, cycle.request(rpc, context, **fields), REFUSED)
+    _goes_on(host)
+
+
+@case(
+    "attachment.ended-cycles",
+    "core",
+    "EndCycles is answered or UNIMPLEMENTED: for known cycles, unknown ones, twice, and unknown outcomes.",
+    declares(*_CYCLE_POINTS),
+)
+def _attachment_ended_cycles(host: Host) -> None:
+    ended = [scheduling.EndCyclesRequest().ended.add(cycle_id=f"never-seen-{number}") for number in range(3)]
+    request = scheduling.EndCyclesRequest(
+        plugin=host.subject.plugin.name, ended=ended, attachment_id=host.attachment_id
+    )
+    request.ended[0].MergeFromString(b"\x10\x2a")  # the outcome 42
+    for _ in range(2):
+        try:
+            host.call("EndCycles", request)
+        except CallError as err:
+            if err.code is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            raise skipped("the plugin does not offer EndCycles, which is allowed") from None
+    _goes_on(host)
+
+
+def _first_call(host: Host) -> str:
+    """Return the first call of a cycle that the plugin gets."""
+    for name in _CYCLE_POINTS:
+        if host.subject.has(name):
+            return "".join(part.title() for part in name.split("_"))
+    raise skipped("the plugin declares no point of a scheduling cycle")
+
+
+def _goes_on(host: Host) -> None:
+    """Check that the attachment still serves calls."""
+    host.probe()
+    subject = host.subject
+    if subject.has("PRE_FILTER"):
+        Way(host).pre_filter()
+    elif subject.has("FILTER"):
+        Way(host).filter()

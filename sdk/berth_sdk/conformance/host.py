@@ -1,0 +1,394 @@
+"""`Host`: the host's side of the contract, as a small client over raw stubs, for one case."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Struct
+
+from berth_sdk.conformance.case import BrokenError, SkippedError, Subject
+from berth_sdk.conformance.world import World, WorldNode, incoming, pod_object, stream
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2, state_pb2
+
+PROFILE: Final = "default-scheduler"
+HANDSHAKE_S: Final = 5.0
+PATIENCE_S: Final = 5.0
+"""The time for one answer, where a case is not about the time."""
+LIMIT: Final = 4 * 1024 * 1024
+_VERSION: Final = "conformance-kit"
+_SERVICES: Final = (
+    identity.DESCRIPTOR.services_by_name["IdentityService"],
+    state_pb2.DESCRIPTOR.services_by_name["StateService"],
+    queue_pb2.DESCRIPTOR.services_by_name["QueueService"],
+    scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"],
+)
+_METHODS: Final = {method.name: (service, method) for service in _SERVICES for method in service.methods}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the server listens, and with what the kit calls it.
+
+    `args`: the plugin's arguments. `pod`: the pod that the kit asks about; None: a plain one.
+    `pod_manifest`: the same as JSON. `handle`: where the kit serves HandleService. `credential`: the secret
+    of the handshake.
+    """
+
+    address: str
+    credentials: grpc.ChannelCredentials | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    args: dict[str, Any] | None = None
+    pod: pb.PodSummary | None = None
+    pod_manifest: str = ""
+    handle: identity.HandleEndpoint | None = None
+    credential: str = ""
+
+    def channel(self) -> grpc.Channel:
+        """Return a new connection, which no other case shares."""
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", LIMIT),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_http_proxy", 0),
+            *self.options,
+        ]
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address, options)
+        return grpc.secure_channel(self.address, self.credentials, options)
+
+
+class CallError(BrokenError):
+    """The error of a call that gRPC ended. Attributes: rpc, code, details."""
+
+    def __init__(self, rpc: str, code: grpc.StatusCode, details: str, patience_s: float) -> None:
+        self.rpc = rpc
+        self.code = code
+        self.details = details
+        text = f"{rpc} failed with {code.name}: {details or 'no details'}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            text = f"{rpc} gave no answer in {patience_s:.3g} s"
+        elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            text = f"the answer to {rpc} is larger than max_message_bytes ({LIMIT} bytes): {details}"
+        elif code is grpc.StatusCode.UNIMPLEMENTED:
+            text = f"{rpc} is not implemented, and the plugin declares its point: {details}"
+        super().__init__(text)
+
+
+class Host:
+    """The calls of one case. Every call ends when the time of the case is over.
+
+    Attributes: subject, target, world, attachment_id (of the last accepted Configure), ends_at (of the case,
+    in seconds of the monotonic clock), carrier (makes the calls in place of gRPC; None: gRPC).
+    """
+
+    def __init__(self, target: Target, subject: Subject, limit_s: float) -> None:
+        self.target = target
+        self.subject = subject
+        self.ends_at = time.monotonic() + limit_s
+        self.world = World(subject)
+        self.attachment_id = ""
+        self.carrier: Callable[[str, Any, float], Any] | None = None
+        self._channel = target.channel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    # --- calls -----------------------------------------------------------------------------------------
+
+    def begin(self, rpc: str, request: Any, patience_s: float = PATIENCE_S) -> Any:
+        """Begin a call, and return its future. A list is sent as a stream of requests."""
+        service, method = _METHODS[rpc]
+        path = f"/{service.full_name}/{rpc}"
+        reply = GetMessageClass(method.output_type).FromString
+        make = self._channel.stream_unary if method.client_streaming else self._channel.unary_unary
+        stub = make(path, request_serializer=_serialized, response_deserializer=reply)
+        first = request[0] if method.client_streaming else request
+        left_s = max(0.001, min(patience_s, self.ends_at - time.monotonic()))
+        sent = iter(request) if method.client_streaming else request
+        return stub.future(sent, timeout=left_s, metadata=_metadata(first))
+
+    def call(self, rpc: str, request: Any, patience_s: float = PATIENCE_S) -> Any:
+        """Make a call and return the answer. Raises CallError."""
+        if self.carrier is not None:
+            return self.carrier(rpc, request, patience_s)
+        return result_of(rpc, self.begin(rpc, request, patience_s), patience_s)
+
+    def refused(self, rpc: str, request: Any, *codes: grpc.StatusCode) -> None:
+        """Make a call that must end with one of these gRPC codes. Raises BrokenError if it ends otherwise."""
+        wanted = " or ".join(code.name for code in codes)
+        try:
+            self.call(rpc, request)
+        except CallError as err:
+            if err.code not in codes:
+                raise BrokenError(f"{err}; the contract asks for {wanted}") from None
+            return
+        raise BrokenError(f"{rpc} was answered; the contract asks for {wanted}")
+
+    # --- attachment ------------------------------------------------------------------------------------
+
+    def handshake(self, attachment_id: str = "", **fields: Any) -> identity.HandshakeResponse:
+        """Say who is there. An empty `attachment_id` draws a new one, which `drawn` returns."""
+        request = identity.HandshakeRequest(
+            host_version=_VERSION,
+            host_epoch=self.world.epoch,
+            attachment_id=attachment_id or new_id(),
+            offered=[identity.ContractVersion(major=1)],
+            features=["frames", "configure-trial"],
+            credential=self.target.credential,
+        )
+        request.MergeFrom(identity.HandshakeRequest(**fields))
+        found: identity.HandshakeResponse = self.call("Handshake", request, HANDSHAKE_S)
+        return found
+
+    def configuration(self, attachment_id: str, **fields: Any) -> identity.ConfigureRequest:
+        """Return the answer to a handshake: all points of the plugin, in one profile."""
+        plugin = self.subject.plugin
+        args = identity.PluginArgs(name=plugin.name, profile=PROFILE, required=True, enabled=plugin.points)
+        if self.target.args is not None:
+            given = Struct()
+            given.update(self.target.args)
+            args.args.CopyFrom(given)
+        offered = set(self.subject.hello.features)
+        request = identity.ConfigureRequest(
+            attachment_id=attachment_id,
+            contract=identity.ContractVersion(major=1),
+            features=[name for name in ("frames", "configure-trial") if name in offered],
+            plugins=[args],
+            max_message_bytes=min(LIMIT, self.subject.max_message_bytes),
+            accepted=True,
+        )
+        if plugin.handle_client and self.target.handle is not None:
+            request.handle.CopyFrom(self.target.handle)
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return request
+
+    def configure(self, attachment_id: str, **fields: Any) -> identity.ConfigureResponse:
+        """Answer a handshake, and use the attachment from now on. Raises BrokenError for an error."""
+        answer = self.call("Configure", self.configuration(attachment_id, **fields), 10.0)
+        if answer.error:
+            raise BrokenError(f"Configure refuses the arguments: {answer.error}")
+        self.attachment_id = attachment_id
+        found: identity.ConfigureResponse = answer
+        return found
+
+    def attach(self) -> None:
+        """Begin a new attachment, with the full state."""
+        attachment_id = new_id()
+        self.handshake(attachment_id)
+        self.configure(attachment_id)
+        if self.subject.keeps_state:
+            self.sync([self.world.full()])
+        if self.subject.has("RESERVE", "PERMIT"):
+            self.reconcile()
+
+    def probe(self, attachment_id: str = "") -> identity.ProbeResponse:
+        """Ask for the health."""
+        request = identity.ProbeRequest(attachment_id=attachment_id or self.attachment_id)
+        found: identity.ProbeResponse = self.call("Probe", request, 2.0)
+        return found
+
+    # --- state -----------------------------------------------------------------------------------------
+
+    def try_sync(
+        self, deltas: Sequence[pb.StateDelta], *, full: bool = True, sequence: Sequence[int] = ()
+    ) -> state_pb2.SyncStateResponse:
+        """Send state, and return the answer."""
+        chunks = stream(deltas, self.attachment_id, full=full, sequence=sequence)
+        found: state_pb2.SyncStateResponse = self.call("SyncState", chunks, 10.0)
+        return found
+
+    def sync(self, deltas: Sequence[pb.StateDelta], *, full: bool = True) -> None:
+        """Send state that the instance must take up. Raises BrokenError."""
+        answer = self.try_sync(deltas, full=full)
+        target = deltas[-1].target
+        if answer.need_full:
+            raise BrokenError(
+                "SyncState answers need_full, although the state is complete and its sums are right"
+            )
+        if answer.have != target:
+            raise BrokenError(
+                f"SyncState answers the version {written(answer.have)}; the state sent is {written(target)}"
+            )
+
+    def reconcile(self, *live: state_pb2.LiveReservation) -> state_pb2.ReconcileResponse | None:
+        """Send the list of live reservations. None: the plugin does not offer the call."""
+        page = state_pb2.ReconcileRequest(
+            plugin=self.subject.plugin.name,
+            host_epoch=self.world.epoch,
+            live=live,
+            last=True,
+            attachment_id=self.attachment_id,
+        )
+        try:
+            found: state_pb2.ReconcileResponse = self.call("Reconcile", [page], 10.0)
+        except CallError as err:
+            if err.code is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
+        return found
+
+    # --- cycles ----------------------------------------------------------------------------------------
+
+    def cycle(self, name: str = "") -> Cycle:
+        """Begin a cycle of a new pod."""
+        number = next(_numbers)
+        return Cycle(self, f"cycle-{number}-{secrets.token_hex(4)}", name or f"kit-pod-{number}")
+
+    def candidates(self, nodes: Iterable[WorldNode] | None = None) -> pb.NodeSet:
+        """Return nodes as the plugin's node mode names them; None: all."""
+        if nodes is None and self.subject.is_snapshot:
+            return pb.NodeSet(complement=True)
+        chosen = self.world.candidates if nodes is None else list(nodes)
+        if not self.subject.is_snapshot:
+            return pb.NodeSet(names=[node.name for node in chosen])
+        return pb.NodeSet(bitmap=bitmap_of(node.index for node in chosen))
+
+
+@dataclass
+class Cycle:
+    """One cycle, with what the host remembers of it. `sent`: the pod went to the instance, complete."""
+
+    host: Host
+    id: str
+    pod_name: str
+    token: bytes = b""
+    sent: bool = False
+    reserved_on: WorldNode | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def pod(self) -> pb.PodSummary:
+        """The pod, complete."""
+        return incoming(self.pod_name, self.host.target.pod)
+
+    def context(
+        self, *, complete: bool | None = None, binding: bool = False, **fields: Any
+    ) -> pb.CallContext:
+        """Return the context of the next call. `complete` None: as the host decides."""
+        host, subject = self.host, self.host.subject
+        if complete is None:
+            complete = not subject.is_snapshot or not self.sent
+        made = pb.CallContext(
+            cycle_id=self.id,
+            plugin=subject.plugin.name,
+            profile=PROFILE,
+            attachment_id=host.attachment_id,
+            plugin_token=self.token,
+        )
+        pod = self.pod
+        if complete:
+            made.pod.summary.CopyFrom(pod)
+            made.pod.complete = True
+            if identity.DeclaredNeed.KIND_WHOLE_POD in subject.kinds:
+                made.pod.object.CopyFrom(pod_object(pod, "incoming", host.target.pod_manifest))
+        else:
+            made.pod.summary.ref.CopyFrom(pod.ref)
+        if subject.keeps_state and not binding:
+            made.version.CopyFrom(host.world.version)
+        made.MergeFrom(pb.CallContext(**self.extra))
+        made.MergeFrom(pb.CallContext(**fields))
+        return made
+
+    def request(self, rpc: str, context: pb.CallContext | None = None, **fields: Any) -> Any:
+        """Return the request of a call of this cycle."""
+        binding = rpc in ("PreBindPreFlight", "PreBind", "Bind")
+        kind = GetMessageClass(_METHODS[rpc][1].input_type)
+        return kind(ctx=context or self.context(binding=binding), **fields)
+
+    def ask(
+        self,
+        rpc: str,
+        context: pb.CallContext | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        **fields: Any,
+    ) -> Any:
+        """Make a call that the instance must execute; return the answer. Raises BrokenError."""
+        answer = self.host.call(rpc, self.request(rpc, context, **fields), patience_s)
+        self.take(rpc, answer)
+        return answer
+
+    def take(self, rpc: str, answer: Any) -> None:
+        """Check the context of an answer that executed the call, and keep its token. Raises BrokenError."""
+        self.check_cycle(rpc, answer)
+        if answer.ctx.missing:
+            names = ", ".join(missing_name(number) for number in answer.ctx.missing)
+            raise BrokenError(f"{rpc} answers {names}, although the request brings everything")
+        self.sent = True
+        if answer.ctx.HasField("plugin_token"):
+            self.token = answer.ctx.plugin_token
+            if len(self.token) > 4096:
+                raise BrokenError(f"{rpc} sets a token of {len(self.token)} bytes; 4096 is the limit")
+
+    def check_cycle(self, rpc: str, answer: Any) -> None:
+        """Check that the answer names this cycle. Raises BrokenError."""
+        found = answer.ctx.cycle_id
+        if found != self.id:
+            what = f"the cycle {found!r}" if found else "no cycle_id"
+            raise BrokenError(f"{rpc} answers {what}; ctx.cycle_id of the request is {self.id!r}")
+
+
+def result_of(rpc: str, future: Any, patience_s: float = PATIENCE_S) -> Any:
+    """Return the answer of a call that was begun. Raises CallError."""
+    try:
+        return future.result()
+    except grpc.FutureCancelledError as err:
+        raise CallError(rpc, grpc.StatusCode.CANCELLED, "cancelled by the kit", patience_s) from err
+    except grpc.RpcError as err:
+        failed: Any = err
+        raise CallError(rpc, failed.code(), failed.details() or "", patience_s) from err
+
+
+def new_id() -> str:
+    """Return a new attachment id."""
+    return f"kit-{secrets.token_hex(8)}"
+
+
+def bitmap_of(indices: Iterable[int]) -> bytes:
+    """Return a bitmap: index i is bit i mod 8, from the least significant, of byte i div 8."""
+    number = 0
+    for index in indices:
+        number |= 1 << index
+    return number.to_bytes((number.bit_length() + 7) // 8, "little")
+
+
+def missing_name(number: pb.Missing.ValueType) -> str:
+    """Return the name of a value of Missing."""
+    return pb.Missing.Name(number) if number in pb.Missing.values() else f"the unknown value {number}"
+
+
+def written(version: pb.StateVersion) -> str:
+    """Return a version as epoch/generation."""
+    return f"{version.epoch}/{version.generation}"
+
+
+def skipped(reason: str) -> SkippedError:
+    """Return the end of a case that cannot be judged."""
+    return SkippedError(reason)
+
+
+def _serialized(message: Any) -> bytes:
+    raw: bytes = message.SerializeToString()
+    return raw
+
+
+def _metadata(request: Any) -> tuple[tuple[str, str | bytes], ...]:
+    """Return who is meant, as the host says it beside each message."""
+    named = request.ctx if "ctx" in request.DESCRIPTOR.fields_by_name else request
+    found: list[tuple[str, str | bytes]] = []
+    for key, name in (("berth-attachment-id", "attachment_id"), ("berth-plugin", "plugin")):
+        if name in named.DESCRIPTOR.fields_by_name and getattr(named, name):
+            found.append((key, getattr(named, name)))
+    return tuple(found)

@@ -1,0 +1,87 @@
+"""Reports of the kit: text for people, JSON, and JUnit's XML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from berth_sdk.conformance.run import Report, Result
+
+_NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def line(result: Result) -> str:
+    """Return one case as a line."""
+    text = f"{result.result}  {result.case.id}"
+    return f"{text}: {result.detail}" if result.detail else text
+
+
+def verdict(report: Report) -> str:
+    """Return the closing line: `NAME: conformant, 57 passed, 0 failed`."""
+    skipped = report.count("skip")
+    counts = f"{report.count('pass')} passed, {report.count('fail')} failed"
+    if skipped:
+        counts += f", {skipped} skipped"
+    name = report.plugin or report.endpoint
+    if not report.count("pass") and not report.count("fail"):
+        return f"{name}: not conformant, no case was run ({skipped} skipped)"
+    return f"{name}: {'conformant' if report.conforms else 'not conformant'}, {counts}"
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return a report as JSON."""
+    return {
+        "endpoint": report.endpoint,
+        "plugin": report.plugin,
+        "points": report.points,
+        "cases": [
+            {
+                "id": one.case.id,
+                "point": one.case.point,
+                "level": one.case.level,
+                "result": one.result,
+                "detail": one.detail,
+            }
+            for one in report.results
+        ],
+        "passed": report.count("pass"),
+        "failed": report.count("fail"),
+        "skipped": report.count("skip"),
+    }
+
+
+def junit(reports: Sequence[Report]) -> bytes:
+    """Return reports as JUnit's XML, one suite for each plugin."""
+    root = ElementTree.Element("testsuites")
+    for report in reports:
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_clean(f"berth.conformance.{report.plugin}"),
+            tests=str(len(report.results)),
+            failures=str(report.count("fail")),
+            skipped=str(report.count("skip")),
+            time=f"{sum(one.seconds for one in report.results):.3f}",
+        )
+        for one in report.results:
+            found = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=_clean(f"{report.plugin}.{one.case.level}"),
+                name=one.case.id,
+                time=f"{one.seconds:.3f}",
+            )
+            if one.result == "fail":
+                ElementTree.SubElement(found, "failure", message=_clean(one.detail)).text = one.case.title
+            elif one.result == "skip":
+                ElementTree.SubElement(found, "skipped", message=_clean(one.detail))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _clean(text: str) -> str:
+    """Return text with characters that XML can hold."""
+    return _NOT_IN_XML.sub("?", text)

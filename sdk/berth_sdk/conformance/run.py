@@ -1,0 +1,163 @@
+"""The runner: attaches to a server, runs the cases that a plugin's points choose, and reports each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from berth_sdk.conformance import attaching, scheduling  # noqa: F401  (their import registers the cases)
+from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
+from berth_sdk.conformance.host import CallError, Host, Target
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+
+LIMIT_S: Final = 60.0
+"""The time for one case."""
+_RETURN_S: Final = 10.0
+"""The time for a server to return after it was lost."""
+
+
+class UnreachableError(Exception):
+    """The error of a server with which no case can run. Its text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one case came to. `result`: "pass", "fail" or "skip". `detail`: why it failed or was skipped."""
+
+    case: Case
+    result: str
+    detail: str
+    seconds: float
+
+
+@dataclass
+class Report:
+    """All results about one plugin. `points`: as BerthConfiguration spells them."""
+
+    endpoint: str
+    plugin: str
+    points: list[str]
+    results: list[Result] = field(default_factory=list)
+
+    def count(self, result: str) -> int:
+        """Return how many cases came to `result`."""
+        return sum(1 for one in self.results if one.result == result)
+
+    @property
+    def conforms(self) -> bool:
+        """True if cases passed and none failed."""
+        return self.count("fail") == 0 and self.count("pass") > 0
+
+
+def hello_of(target: Target) -> identity.HandshakeResponse:
+    """Return the server's answer to a first Handshake. Raises UnreachableError."""
+    nobody = Subject(identity.PluginDescriptor(), identity.HandshakeResponse())
+    host = Host(target, nobody, 15.0)
+    try:
+        return host.handshake()
+    except CallError as err:
+        raise UnreachableError(_unreachable(target.address, err)) from err
+    finally:
+        host.close()
+
+
+def _unreachable(address: str, err: CallError) -> str:
+    if err.code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{address}: no plugin of berth: the server lacks berth.plugin.v1.IdentityService"
+    if err.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{address}: no answer to Handshake: is it a gRPC server, and does it hang? ({err})"
+    if err.code is grpc.StatusCode.UNAUTHENTICATED:
+        return f"{address}: {err}; give the secret that the plugin expects with --credential-file"
+    if err.code is grpc.StatusCode.UNAVAILABLE:
+        return f"{address}: no gRPC server can be reached there: {err.details}"
+    return f"{address}: {err}"
+
+
+def subjects(hello: identity.HandshakeResponse) -> list[Subject]:
+    """Return the plugins of a server; one without a name if there is none, so that the fault is named."""
+    plugins = list(hello.plugins) or [identity.PluginDescriptor()]
+    return [Subject(plugin, hello) for plugin in plugins]
+
+
+def chosen(subject: Subject, level: str) -> list[Case]:
+    """Return the cases for a plugin, up to a level, in their order."""
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    return [one for one in CASES if one.level in levels and one.when(subject)]
+
+
+def run(
+    target: Target,
+    subject: Subject,
+    level: str,
+    told: Callable[[Result], None] = lambda _result: None,
+    limit_s: float = LIMIT_S,
+) -> Report:
+    """Run all cases for a plugin, and return the report. `told`: is called with each result as it comes."""
+    points = [spelled(point) for point in subject.plugin.points]
+    report = Report(target.address, subject.plugin.name, points)
+    for result in _results(target, subject, chosen(subject, level), limit_s):
+        report.results.append(result)
+        told(result)
+    return report
+
+
+def _results(target: Target, subject: Subject, cases: Sequence[Case], limit_s: float) -> Iterator[Result]:
+    stopped = ""
+    for one in cases:
+        if stopped:
+            yield Result(one, "skip", stopped, 0.0)
+            continue
+        begun = time.monotonic()
+        result, detail = _judged(target, subject, one, limit_s)
+        yield Result(one, result, detail, time.monotonic() - begun)
+        if result == "fail":
+            stopped = _why_no_more(target, subject, one)
+
+
+def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tuple[str, str]:
+    host = Host(target, subject, limit_s)
+    try:
+        if one.attaches:
+            try:
+                host.attach()
+            except BrokenError as err:
+                raise BrokenError(f"the case needs an attachment: {err}") from err
+        one.run(host)
+    except SkippedError as err:
+        return "skip", str(err)
+    except BrokenError as err:
+        return "fail", _in_time(host, str(err))
+    except DecodeError as err:
+        return "fail", f"an answer cannot be read: {err}"
+    finally:
+        host.close()
+    return "pass", ""
+
+
+def _in_time(host: Host, text: str) -> str:
+    return f"{text} (the time of the case is over)" if time.monotonic() >= host.ends_at else text
+
+
+def _why_no_more(target: Target, subject: Subject, failed: Case) -> str:
+    """Return why no further case can run after a failed one; empty: more can run."""
+    if failed.id == "configure.accepted":
+        return "the plugin does not accept its arguments: give them with --args"
+    if failed.id == "handshake.answer" and not subject.plugin.name:
+        return "the server serves no plugin of this contract"
+    until = time.monotonic() + _RETURN_S
+    while True:
+        try:
+            hello = hello_of(target)
+        except UnreachableError as err:
+            if time.monotonic() > until:
+                return f"the server does not answer any more since the case {failed.id}: {err}"
+            time.sleep(0.2)
+        else:
+            if not any(version.major == 1 for version in hello.supported):
+                return "the server does not speak major 1 of the contract"
+            return ""

@@ -1,0 +1,538 @@
+"""Cases of the level core about the queue, and about the scheduling cycle up to Score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from berth_sdk.conformance import checks
+from berth_sdk.conformance.case import BrokenError, Subject, case, declares
+from berth_sdk.conformance.host import CallError, Cycle, Host, result_of, skipped
+from berth_sdk.conformance.way import Way
+from berth_sdk.conformance.world import incoming, node_object, pod_object, usage
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import queue_pb2
+from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+
+_UNKNOWN_FIELD = b"\xfa\x7f\x03new"
+_DEFAULT_S = {"PreFilter": 0.25, "Filter": 0.25, "PreScore": 0.25, "Score": 0.25}
+AT_ONCE = 16
+judges = declares("PRE_FILTER", "FILTER", "PRE_SCORE", "SCORE")
+
+
+def simulates(subject: Subject) -> bool:
+    """Return True if the host may call SimulateFilter."""
+    how = subject.plugin.pod_sensitivity
+    if how == identity.POD_SENSITIVITY_UNSPECIFIED:
+        return subject.has("FILTER") and subject.keeps_state
+    return subject.has("FILTER") and how != identity.POD_SENSITIVITY_NONE
+
+
+def asks_hints(subject: Subject) -> bool:
+    """Return True if an event of the plugin says ASK_PLUGIN."""
+    return any(event.hint == identity.EventInterest.HINT_ASK_PLUGIN for event in subject.plugin.events)
+
+
+# --- PreFilter and Filter -------------------------------------------------------------------------------
+
+
+@case(
+    "preFilter.answer",
+    "core",
+    "The answer names its cycle, a code with a meaning there, and candidates only, each once.",
+    declares("PRE_FILTER"),
+)
+def _pre_filter_answer(host: Host) -> None:
+    Way(host).pre_filter()
+
+
+@case(
+    "preFilter.repeat",
+    "core",
+    "A repeat in the same cycle gets the same answer.",
+    declares("PRE_FILTER"),
+)
+def _pre_filter_repeat(host: Host) -> None:
+    cycle = host.cycle()
+    request = cycle.request("PreFilter", candidates=host.candidates())
+    _same(host, "PreFilter", request)
+
+
+@case(
+    "filter.answer",
+    "core",
+    "Each verdict has a code with a meaning there, and is about candidates only, each once.",
+    declares("FILTER"),
+)
+def _filter_answer(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    way.filter()
+
+
+@case(
+    "filter.some",
+    "core",
+    "Asked about some of the nodes, the plugin answers about those alone.",
+    declares("FILTER"),
+)
+def _filter_some(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    for chosen in (way.left[1::2], way.left[-1:]):
+        way.filter(chosen)
+
+
+@case(
+    "filter.repeat",
+    "core",
+    "A repeat in the same cycle gets the same answer.",
+    declares("FILTER"),
+)
+def _filter_repeat(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    _same(host, "Filter", way.cycle.request("Filter", candidates=host.candidates(way.left)))
+
+
+@case(
+    "filter.early-scores",
+    "core",
+    "Early scores come only where the normalization allows them, one for each candidate, in its range.",
+    declares("FILTER"),
+)
+def _filter_early_scores(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    answer = way.filter()
+    if not answer.HasField("early_scores"):
+        raise skipped("Filter answers no early scores, which is allowed")
+
+
+@case(
+    "simulateFilter.answer",
+    "core",
+    "There is one status for each scenario, with a code that has a meaning there.",
+    simulates,
+)
+def _simulate_filter_answer(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    way.filter()
+    nodes = host.world.candidates[:3]
+    scenarios = [scheduling.Scenario(node=_scenario_node(host, node.index)) for node in nodes]
+    scenarios.append(scheduling.Scenario(node=_scenario_node(host, nodes[1].index, "resident")))
+    scenarios.append(scheduling.Scenario(node=_scenario_node(host, nodes[0].index, "incoming")))
+    answer = way.cycle.ask("SimulateFilter", scenarios=scenarios)
+    if len(answer.statuses) != len(scenarios):
+        raise BrokenError(
+            f"SimulateFilter answers {len(answer.statuses)} statuses for {len(scenarios)} scenarios"
+        )
+    for status in answer.statuses:
+        checks.status("SimulateFilter", status)
+
+
+@case(
+    "simulateFilter.new-node",
+    "core",
+    "A scenario may be about a node that does not exist, which comes with its state.",
+    simulates,
+)
+def _simulate_filter_new_node(host: Host) -> None:
+    way = Way(host)
+    _to_filter(way)
+    way.filter()
+    like = host.world.candidates[0]
+    state = pb.NodeState(name="kit-node-of-the-autoscaler")
+    kinds, need = host.subject.kinds, identity.DeclaredNeed
+    node = scheduling.ScenarioNode(state=state)
+    if not host.subject.is_snapshot:
+        node.node_name = state.name
+    if need.KIND_NODE_SUMMARY in kinds:
+        node.state.summary.CopyFrom(host.world.summary(like))
+        node.state.usage.CopyFrom(usage(0))
+        node.usage.CopyFrom(usage(0))
+    if need.KIND_NODE_OBJECT in kinds:
+        node.state.object.CopyFrom(node_object(like))
+    answer = way.cycle.ask("SimulateFilter", scenarios=[scheduling.Scenario(node=node)])
+    if len(answer.statuses) != 1:
+        raise BrokenError(f"SimulateFilter answers {len(answer.statuses)} statuses for one scenario")
+    checks.status("SimulateFilter", answer.statuses[0])
+
+
+@case(
+    "postFilter.answer",
+    "core",
+    "The answer nominates a node that exists, and victims of lower priority on it; or it says that "
+    "it cannot help.",
+    declares("POST_FILTER"),
+)
+def _post_filter_answer(host: Host) -> None:
+    way = Way(host)
+    if host.subject.has("PRE_FILTER"):
+        way.pre_filter()
+    no_room = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=["Insufficient cpu"])
+    group = scheduling.NodeGroup(status=no_room, nodes=host.candidates())
+    answer = way.cycle.ask("PostFilter", rejected=[group], rejected_by=["NodeResourcesFit"], patience_s=5.0)
+    code = checks.status("PostFilter", answer.ctx.status)
+    checks.patches("PostFilter", host, answer.patches, way.cycle)
+    node = answer.nominated_node
+    if node and answer.clear_nomination:
+        raise BrokenError("PostFilter nominates a node and clears the nomination")
+    if code == pb.PluginStatus.CODE_SUCCESS and not node and not answer.clear_nomination:
+        raise BrokenError("PostFilter answers SUCCESS with neither nominated_node nor clear_nomination")
+    here = {item.name: item for item in host.world.candidates}
+    if node and node not in here:
+        raise BrokenError(f"PostFilter nominates {node!r}, which does not exist")
+    for victim in answer.victims:
+        if not node or victim.uid not in here[node].pods:
+            raise BrokenError(
+                f"PostFilter names the victim {victim.name!r}, which is not on the nominated node"
+            )
+
+
+# --- Score ------------------------------------------------------------------------------------------------
+
+
+@case(
+    "preScore.answer",
+    "core",
+    "The answer is SUCCESS, SKIP or ERROR; early scores are one for each candidate.",
+    declares("PRE_SCORE"),
+)
+def _pre_score_answer(host: Host) -> None:
+    way = Way(host)
+    way.to_score()
+    way.pre_score()
+
+
+@case(
+    "score.answer",
+    "core",
+    "There is one score for each candidate, in one form, in the range that the normalization says.",
+    declares("SCORE"),
+)
+def _score_answer(host: Host) -> None:
+    way = _scored(host)
+    way.score()
+
+
+@case(
+    "score.some",
+    "core",
+    "Asked about some of the nodes, the plugin scores those alone.",
+    declares("SCORE"),
+)
+def _score_some(host: Host) -> None:
+    way = _scored(host, 2)
+    way.score()
+
+
+@case(
+    "score.repeat",
+    "core",
+    "A repeat in the same cycle gets the same answer.",
+    declares("SCORE"),
+)
+def _score_repeat(host: Host) -> None:
+    way = _scored(host)
+    _same(host, "Score", way.cycle.request("Score", candidates=host.candidates(way.left)))
+
+
+@case(
+    "normalizeScore.answer",
+    "core",
+    "There is one score in 0..100 for each candidate.",
+    declares("NORMALIZE_SCORE"),
+)
+def _normalize_score_answer(host: Host) -> None:
+    way = _scored(host)
+    raw = way.score()
+    for scores in (scheduling.Scores(dense=raw), scheduling.Scores(dense=[7] * len(raw))):
+        answer = way.cycle.ask("NormalizeScore", candidates=host.candidates(way.left), scores=scores)
+        checks.status("NormalizeScore", answer.ctx.status)
+        checks.scores("NormalizeScore", host, answer.scores, way.left, final=True)
+
+
+# --- the queue ------------------------------------------------------------------------------------------
+
+
+@case(
+    "preEnqueue.answer",
+    "core",
+    "There is one status for each pod, for 1, 7 and 256 pods.",
+    declares("PRE_ENQUEUE"),
+)
+def _pre_enqueue_answer(host: Host) -> None:
+    for count in (1, 7, 256):
+        answer = host.call("PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, count))
+        if len(answer.statuses) != count:
+            raise BrokenError(f"PreEnqueue answers {len(answer.statuses)} statuses for {count} pods")
+        for status in answer.statuses:
+            checks.status("PreEnqueue", status)
+
+
+@case(
+    "queueSort.answer",
+    "core",
+    "There is one key of at most 256 bytes for each pod, and the same request gets the same keys.",
+    declares("QUEUE_SORT"),
+)
+def _sort_keys_answer(host: Host) -> None:
+    for count in (1, 7, 256):
+        request = _queue(host, queue_pb2.SortKeysRequest, count)
+        answer = host.call("SortKeys", request)
+        if len(answer.keys) != count:
+            raise BrokenError(f"SortKeys answers {len(answer.keys)} keys for {count} pods")
+        longest = max(len(key) for key in answer.keys)
+        if longest > 256:
+            raise BrokenError(f"SortKeys answers a key of {longest} bytes; 256 is the limit")
+        if host.call("SortKeys", request).keys != answer.keys:
+            raise BrokenError("SortKeys answers other keys to the same request")
+
+
+@case(
+    "queueingHints.answer",
+    "core",
+    "There is one hint for each pod, for an added, a changed and a deleted object, and for an "
+    "unknown action.",
+    asks_hints,
+)
+def _queueing_hints_answer(host: Host) -> None:
+    event = next(
+        item for item in host.subject.plugin.events if item.hint == identity.EventInterest.HINT_ASK_PLUGIN
+    )
+    node = node_object(host.world.candidates[0]) if event.resource == "Node" else None
+    for action, old, new in (
+        ("add", None, node),
+        ("update", node, node),
+        ("delete", node, None),
+        ("x-new", None, node),
+    ):
+        request = _queue(host, queue_pb2.QueueingHintsRequest, 5)
+        found = queue_pb2.ClusterEvent(resource=event.resource, action=action, old_object=old, new_object=new)
+        request.event.CopyFrom(found)
+        answer = host.call("QueueingHints", request)
+        if len(answer.queue) != 5:
+            raise BrokenError(f"QueueingHints answers {len(answer.queue)} hints for 5 pods")
+
+
+# --- every call -----------------------------------------------------------------------------------------
+
+
+@case(
+    "calls.unknown-values",
+    "core",
+    "Requests of a newer host are answered: with fields and enum values that the plugin does not know.",
+    judges,
+)
+def _unknown_values(host: Host) -> None:
+    rpc, cycle = _pure_call(host)
+    context = cycle.context(complete=True)
+    end = context.ended.add(cycle_id="never-seen")
+    end.MergeFromString(b"\x10\x2a")  # the outcome 42
+    context.MergeFromString(_UNKNOWN_FIELD)
+    context.pod.MergeFromString(_UNKNOWN_FIELD)
+    context.pod.summary.MergeFromString(_UNKNOWN_FIELD)
+    context.pod.summary.tolerations.add(operator="AnOperatorOfTheFuture", effect="AnEffectOfTheFuture")
+    request = cycle.request(rpc, context, candidates=host.candidates())
+    request.MergeFromString(_UNKNOWN_FIELD)
+    cycle.take(rpc, host.call(rpc, request))
+
+
+@case(
+    "calls.unknown-ended",
+    "core",
+    "Ended cycles that the plugin never saw, and the same one twice, change nothing.",
+    judges,
+)
+def _unknown_ended(host: Host) -> None:
+    rpc, cycle = _pure_call(host)
+    ended = [pb.CycleEnd(cycle_id="never-seen", outcome=outcome) for outcome in pb.CycleEnd.Outcome.values()]
+    ended.append(ended[0])
+    cycle.ask(rpc, cycle.context(complete=True, ended=ended), candidates=host.candidates())
+
+
+@case(
+    "calls.in-time",
+    "core",
+    "The pure calls are answered within their deadlines: the best of five, after some to warm up.",
+    judges,
+)
+def _in_time(host: Host) -> None:
+    rpc, _ = _pure_call(host)
+    limit_s = _deadline_s(host, rpc)
+    failed: CallError | None = None
+    for number in range(8):
+        cycle = host.cycle()
+        patience_s = 5.0 if number < 3 else limit_s
+        try:
+            cycle.ask(rpc, cycle.context(complete=True), candidates=host.candidates(), patience_s=patience_s)
+        except CallError as err:
+            if err.code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            failed = err
+        else:
+            if number >= 3:
+                return
+    raise BrokenError(f"{failed}; its deadline is {limit_s:g} s, and the host drops a later answer")
+
+
+@case(
+    "calls.cancelled",
+    "core",
+    "After calls that the host cancels, the plugin answers the next ones.",
+    judges,
+)
+def _cancelled(host: Host) -> None:
+    rpc, _ = _pure_call(host)
+    for _ in range(20):
+        cycle = host.cycle()
+        request = cycle.request(rpc, cycle.context(complete=True), candidates=host.candidates())
+        host.begin(rpc, request).cancel()
+    host.probe()
+    cycle = host.cycle()
+    cycle.ask(rpc, cycle.context(complete=True), candidates=host.candidates())
+
+
+@case(
+    "calls.at-once",
+    "core",
+    "Calls of sixteen cycles at the same time get the answers that they get one after the other.",
+    judges,
+)
+def _at_once(host: Host) -> None:
+    rpc, _ = _pure_call(host)
+    cycles = [host.cycle() for _ in range(AT_ONCE)]
+    requests = [
+        cycle.request(rpc, cycle.context(complete=True), candidates=host.candidates()) for cycle in cycles
+    ]
+    futures = [host.begin(rpc, request) for request in requests]
+    for cycle, request, future in zip(cycles, requests, futures, strict=True):
+        answer = result_of(rpc, future)
+        cycle.take(rpc, answer)
+        if _bare(host.call(rpc, request)) != _bare(answer):
+            raise BrokenError(f"{rpc} answers otherwise when other calls are open at the same time")
+
+
+@case(
+    "calls.large",
+    "core",
+    "A request that is large, and allowed, is answered.",
+    judges,
+)
+def _large(host: Host) -> None:
+    rpc, cycle = _pure_call(host)
+    context = cycle.context(complete=True)
+    room = min(host.subject.max_message_bytes, 4 * 1024 * 1024) * 3 // 4
+    pod = context.pod.summary
+    while room > 0:
+        size = min(room, 200_000)
+        pod.annotations[f"example.com/large-{room}"] = "x" * size
+        room -= size
+    cycle.ask(rpc, context, candidates=host.candidates())
+
+
+@case(
+    "calls.unknown-plugin",
+    "core",
+    "A call to a plugin that the process does not serve gets a gRPC error, or an answer, and no crash.",
+    judges,
+)
+def _unknown_plugin(host: Host) -> None:
+    rpc, cycle = _pure_call(host)
+    context = cycle.context(complete=True)
+    context.plugin = "NoSuchPlugin"
+    try:
+        host.call(rpc, cycle.request(rpc, context, candidates=host.candidates()))
+    except CallError as err:
+        if err.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+    host.probe()
+
+
+def _pure_call(host: Host) -> tuple[str, Cycle]:
+    """Return the first pure call of a cycle that the plugin has, and a new cycle."""
+    for point, rpc in (
+        ("PRE_FILTER", "PreFilter"),
+        ("FILTER", "Filter"),
+        ("PRE_SCORE", "PreScore"),
+        ("SCORE", "Score"),
+    ):
+        if host.subject.has(point):
+            return rpc, host.cycle()
+    raise skipped("the plugin has no pure call")
+
+
+def _to_filter(way: Way) -> None:
+    way.to_filter()
+    if way.skips_filter:
+        raise skipped("PreFilter answers SKIP: the plugin filters nothing for this pod")
+    if not way.left:
+        raise skipped("PreFilter leaves no node for this pod")
+
+
+def _scored(host: Host, count: int = 0) -> Way:
+    """Return a way to Score, over all nodes that are left or over `count` of them."""
+    way = Way(host)
+    way.to_score()
+    if count:
+        way.left = way.left[-count:]
+    if host.subject.has("PRE_SCORE"):
+        way.pre_score()
+    return way
+
+
+def _same(host: Host, rpc: str, request: Any) -> None:
+    """Check that a repeat of a call, as the host makes it, gets the same answer."""
+    first = host.call(rpc, request)
+    request.ctx.attempt = 1
+    request.ctx.pod.summary.CopyFrom(incoming(request.ctx.pod.summary.ref.name, host.target.pod))
+    request.ctx.pod.complete = True
+    if _bare(host.call(rpc, request)) != _bare(first):
+        raise BrokenError(f"a repeat of {rpc} in the same cycle gets another answer; the call is pure")
+
+
+def _bare(answer: Any) -> Any:
+    """Return an answer without what may differ between two calls: the cycle and the token."""
+    found = type(answer)()
+    found.CopyFrom(answer)
+    for name in ("cycle_id", "plugin_token", "publish"):
+        found.ctx.ClearField(name)
+    return found
+
+
+def _deadline_s(host: Host, rpc: str) -> float:
+    wish = host.subject.plugin.deadlines.get(rpc[0].lower() + rpc[1:])
+    wished_s = wish.seconds + wish.nanos / 1e9 if wish is not None else 0.0
+    return max(_DEFAULT_S[rpc], wished_s)
+
+
+def _queue(host: Host, kind: Any, count: int) -> Any:
+    request = kind(plugin=host.subject.plugin.name, attachment_id=host.attachment_id)
+    for number in range(count):
+        pod = incoming(f"kit-queued-{number}", host.target.pod)
+        queued = request.pods.add(summary=pod, attempts=number)
+        queued.added_at.FromSeconds(1_763_638_000 + number)
+        if identity.DeclaredNeed.KIND_WHOLE_POD in host.subject.kinds:
+            queued.object.CopyFrom(pod_object(pod, "incoming", host.target.pod_manifest))
+    return request
+
+
+def _scenario_node(host: Host, index: int, what: str = "") -> scheduling.ScenarioNode:
+    """Return a node: as it is, without its `resident` pods, or with one `incoming` pod more."""
+    node = host.world.nodes[index]
+    named = {"node_index": index} if host.subject.is_snapshot else {"node_name": node.name}
+    made = scheduling.ScenarioNode(**named)
+    count = len(node.pods)
+    if what == "resident":
+        made.removed.extend(pb.ObjectRef(namespace="default", name=uid, uid=uid) for uid in node.pods)
+        count = 0
+    if what == "incoming":
+        made.added.append(pb.PodState(pod=incoming("kit-added")))
+        count += 1
+    if identity.DeclaredNeed.KIND_NODE_SUMMARY in host.subject.kinds:
+        made.usage.CopyFrom(usage(count))
+    return made
