@@ -53,8 +53,8 @@ def conformance(options: Namespace) -> int:
             raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
     except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
         return _said(str(err), 2)
-    with handle_double() as handle:
-        target = Target(options.endpoint, credentials, more, args, pod, manifest, handle.endpoint, credential)
+    with handle_double() as double:
+        target = Target(options.endpoint, credentials, more, args, pod, manifest, double, credential)
         try:
             return _reported(options, target)
         except _OptionError as err:

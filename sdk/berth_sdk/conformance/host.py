@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject
+from berth_sdk.conformance.handle_double import HandleDouble
 from berth_sdk.conformance.world import World, WorldNode, incoming, pod_object, stream
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
@@ -40,7 +41,7 @@ class Target:
     """Where the server listens, and with what the kit calls it.
 
     `args`: the plugin's arguments. `pod`: the pod that the kit asks about; None: a plain one.
-    `pod_manifest`: the same as JSON. `handle`: where the kit serves HandleService. `credential`: the secret
+    `pod_manifest`: the same as JSON. `double`: HandleService as the kit serves it. `credential`: the secret
     of the handshake.
     """
 
@@ -50,7 +51,7 @@ class Target:
     args: dict[str, Any] | None = None
     pod: pb.PodSummary | None = None
     pod_manifest: str = ""
-    handle: identity.HandleEndpoint | None = None
+    double: HandleDouble | None = None
     credential: str = ""
 
     def channel(self) -> grpc.Channel:
@@ -168,8 +169,8 @@ class Host:
             max_message_bytes=min(LIMIT, self.subject.max_message_bytes),
             accepted=True,
         )
-        if plugin.handle_client and self.target.handle is not None:
-            request.handle.CopyFrom(self.target.handle)
+        if plugin.handle_client and self.target.double is not None:
+            request.handle.CopyFrom(self.target.double.endpoint)
         for name, value in fields.items():
             setattr(request, name, value)
         return request

@@ -10,7 +10,14 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from berth_sdk.conformance import attaching, scheduling  # noqa: F401  (their import registers the cases)
+from berth_sdk.conformance import (  # noqa: F401  (their import registers the cases)
+    attaching,
+    binding,
+    groups,
+    queueing,
+    scheduling,
+    stateful,
+)
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
 from berth_sdk.conformance.host import CallError, Host, Target
 from berth_sdk.plugin.v1 import identity_pb2 as identity
@@ -85,9 +92,10 @@ def subjects(hello: identity.HandshakeResponse) -> list[Subject]:
 
 
 def chosen(subject: Subject, level: str) -> list[Case]:
-    """Return the cases for a plugin, up to a level, in their order."""
+    """Return the cases for a plugin, up to a level, level by level."""
     levels = LEVELS[: LEVELS.index(level) + 1]
-    return [one for one in CASES if one.level in levels and one.when(subject)]
+    found = [one for one in CASES if one.level in levels and one.when(subject)]
+    return sorted(found, key=lambda one: LEVELS.index(one.level))
 
 
 def run(

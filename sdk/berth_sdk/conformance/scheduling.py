@@ -1,4 +1,4 @@
-"""Cases of the level core about the queue, and about the scheduling cycle up to Score."""
+"""Cases of the level core about the scheduling cycle up to Score, and about every call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.host import CallError, Cycle, Host, result_of, skipped
 from berth_sdk.conformance.way import Way
-from berth_sdk.conformance.world import incoming, node_object, pod_object, usage
+from berth_sdk.conformance.world import incoming, node_object, usage
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
-from berth_sdk.plugin.v1 import queue_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"
@@ -28,11 +27,6 @@ def simulates(subject: Subject) -> bool:
     if how == identity.POD_SENSITIVITY_UNSPECIFIED:
         return subject.has("FILTER") and subject.keeps_state
     return subject.has("FILTER") and how != identity.POD_SENSITIVITY_NONE
-
-
-def asks_hints(subject: Subject) -> bool:
-    """Return True if an event of the plugin says ASK_PLUGIN."""
-    return any(event.hint == identity.EventInterest.HINT_ASK_PLUGIN for event in subject.plugin.events)
 
 
 # --- PreFilter and Filter -------------------------------------------------------------------------------
@@ -256,69 +250,6 @@ def _normalize_score_answer(host: Host) -> None:
         checks.scores("NormalizeScore", host, answer.scores, way.left, final=True)
 
 
-# --- the queue ------------------------------------------------------------------------------------------
-
-
-@case(
-    "preEnqueue.answer",
-    "core",
-    "There is one status for each pod, for 1, 7 and 256 pods.",
-    declares("PRE_ENQUEUE"),
-)
-def _pre_enqueue_answer(host: Host) -> None:
-    for count in (1, 7, 256):
-        answer = host.call("PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, count))
-        if len(answer.statuses) != count:
-            raise BrokenError(f"PreEnqueue answers {len(answer.statuses)} statuses for {count} pods")
-        for status in answer.statuses:
-            checks.status("PreEnqueue", status)
-
-
-@case(
-    "queueSort.answer",
-    "core",
-    "There is one key of at most 256 bytes for each pod, and the same request gets the same keys.",
-    declares("QUEUE_SORT"),
-)
-def _sort_keys_answer(host: Host) -> None:
-    for count in (1, 7, 256):
-        request = _queue(host, queue_pb2.SortKeysRequest, count)
-        answer = host.call("SortKeys", request)
-        if len(answer.keys) != count:
-            raise BrokenError(f"SortKeys answers {len(answer.keys)} keys for {count} pods")
-        longest = max(len(key) for key in answer.keys)
-        if longest > 256:
-            raise BrokenError(f"SortKeys answers a key of {longest} bytes; 256 is the limit")
-        if host.call("SortKeys", request).keys != answer.keys:
-            raise BrokenError("SortKeys answers other keys to the same request")
-
-
-@case(
-    "queueingHints.answer",
-    "core",
-    "There is one hint for each pod, for an added, a changed and a deleted object, and for an "
-    "unknown action.",
-    asks_hints,
-)
-def _queueing_hints_answer(host: Host) -> None:
-    event = next(
-        item for item in host.subject.plugin.events if item.hint == identity.EventInterest.HINT_ASK_PLUGIN
-    )
-    node = node_object(host.world.candidates[0]) if event.resource == "Node" else None
-    for action, old, new in (
-        ("add", None, node),
-        ("update", node, node),
-        ("delete", node, None),
-        ("x-new", None, node),
-    ):
-        request = _queue(host, queue_pb2.QueueingHintsRequest, 5)
-        found = queue_pb2.ClusterEvent(resource=event.resource, action=action, old_object=old, new_object=new)
-        request.event.CopyFrom(found)
-        answer = host.call("QueueingHints", request)
-        if len(answer.queue) != 5:
-            raise BrokenError(f"QueueingHints answers {len(answer.queue)} hints for 5 pods")
-
-
 # --- every call -----------------------------------------------------------------------------------------
 
 
@@ -329,7 +260,7 @@ def _queueing_hints_answer(host: Host) -> None:
     judges,
 )
 def _unknown_values(host: Host) -> None:
-    rpc, cycle = _pure_call(host)
+    rpc, cycle = pure_call(host)
     context = cycle.context(complete=True)
     end = context.ended.add(cycle_id="never-seen")
     end.MergeFromString(b"\x10\x2a")  # the outcome 42
@@ -349,7 +280,7 @@ def _unknown_values(host: Host) -> None:
     judges,
 )
 def _unknown_ended(host: Host) -> None:
-    rpc, cycle = _pure_call(host)
+    rpc, cycle = pure_call(host)
     ended = [pb.CycleEnd(cycle_id="never-seen", outcome=outcome) for outcome in pb.CycleEnd.Outcome.values()]
     ended.append(ended[0])
     cycle.ask(rpc, cycle.context(complete=True, ended=ended), candidates=host.candidates())
@@ -362,7 +293,7 @@ def _unknown_ended(host: Host) -> None:
     judges,
 )
 def _in_time(host: Host) -> None:
-    rpc, _ = _pure_call(host)
+    rpc, _ = pure_call(host)
     limit_s = _deadline_s(host, rpc)
     failed: CallError | None = None
     for number in range(8):
@@ -387,7 +318,7 @@ def _in_time(host: Host) -> None:
     judges,
 )
 def _cancelled(host: Host) -> None:
-    rpc, _ = _pure_call(host)
+    rpc, _ = pure_call(host)
     for _ in range(20):
         cycle = host.cycle()
         request = cycle.request(rpc, cycle.context(complete=True), candidates=host.candidates())
@@ -404,7 +335,7 @@ def _cancelled(host: Host) -> None:
     judges,
 )
 def _at_once(host: Host) -> None:
-    rpc, _ = _pure_call(host)
+    rpc, _ = pure_call(host)
     cycles = [host.cycle() for _ in range(AT_ONCE)]
     requests = [
         cycle.request(rpc, cycle.context(complete=True), candidates=host.candidates()) for cycle in cycles
@@ -413,7 +344,7 @@ def _at_once(host: Host) -> None:
     for cycle, request, future in zip(cycles, requests, futures, strict=True):
         answer = result_of(rpc, future)
         cycle.take(rpc, answer)
-        if _bare(host.call(rpc, request)) != _bare(answer):
+        if bare(host.call(rpc, request)) != bare(answer):
             raise BrokenError(f"{rpc} answers otherwise when other calls are open at the same time")
 
 
@@ -424,7 +355,7 @@ def _at_once(host: Host) -> None:
     judges,
 )
 def _large(host: Host) -> None:
-    rpc, cycle = _pure_call(host)
+    rpc, cycle = pure_call(host)
     context = cycle.context(complete=True)
     room = min(host.subject.max_message_bytes, 4 * 1024 * 1024) * 3 // 4
     pod = context.pod.summary
@@ -442,7 +373,7 @@ def _large(host: Host) -> None:
     judges,
 )
 def _unknown_plugin(host: Host) -> None:
-    rpc, cycle = _pure_call(host)
+    rpc, cycle = pure_call(host)
     context = cycle.context(complete=True)
     context.plugin = "NoSuchPlugin"
     try:
@@ -453,7 +384,7 @@ def _unknown_plugin(host: Host) -> None:
     host.probe()
 
 
-def _pure_call(host: Host) -> tuple[str, Cycle]:
+def pure_call(host: Host) -> tuple[str, Cycle]:
     """Return the first pure call of a cycle that the plugin has, and a new cycle."""
     for point, rpc in (
         ("PRE_FILTER", "PreFilter"),
@@ -491,11 +422,11 @@ def _same(host: Host, rpc: str, request: Any) -> None:
     request.ctx.attempt = 1
     request.ctx.pod.summary.CopyFrom(incoming(request.ctx.pod.summary.ref.name, host.target.pod))
     request.ctx.pod.complete = True
-    if _bare(host.call(rpc, request)) != _bare(first):
+    if bare(host.call(rpc, request)) != bare(first):
         raise BrokenError(f"a repeat of {rpc} in the same cycle gets another answer; the call is pure")
 
 
-def _bare(answer: Any) -> Any:
+def bare(answer: Any) -> Any:
     """Return an answer without what may differ between two calls: the cycle and the token."""
     found = type(answer)()
     found.CopyFrom(answer)
@@ -508,17 +439,6 @@ def _deadline_s(host: Host, rpc: str) -> float:
     wish = host.subject.plugin.deadlines.get(rpc[0].lower() + rpc[1:])
     wished_s = wish.seconds + wish.nanos / 1e9 if wish is not None else 0.0
     return max(_DEFAULT_S[rpc], wished_s)
-
-
-def _queue(host: Host, kind: Any, count: int) -> Any:
-    request = kind(plugin=host.subject.plugin.name, attachment_id=host.attachment_id)
-    for number in range(count):
-        pod = incoming(f"kit-queued-{number}", host.target.pod)
-        queued = request.pods.add(summary=pod, attempts=number)
-        queued.added_at.FromSeconds(1_763_638_000 + number)
-        if identity.DeclaredNeed.KIND_WHOLE_POD in host.subject.kinds:
-            queued.object.CopyFrom(pod_object(pod, "incoming", host.target.pod_manifest))
-    return request
 
 
 def _scenario_node(host: Host, index: int, what: str = "") -> scheduling.ScenarioNode:
