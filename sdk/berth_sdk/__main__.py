@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from argparse import Action, ArgumentParser
+from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from berth_sdk.cli import completion, conformance, serve_extender
 from berth_sdk.runtime.standard_streams import prepare_streams, result_written
@@ -33,13 +33,26 @@ def _run(words: Sequence[str]) -> int:
         options = build_parser().parse_args(words)
         if options.command == "completion":
             return completion.completion(options)
+        if options.command == "new":
+            from berth_sdk.cli.new import new
+
+            return new(options)
     poll_by_the_caller()
     write_errors_alone()
     # Imported late: a help text needs no gRPC, and gRPC's settings must be made before gRPC is imported.
     if options.command == "serve":
+        if options.reload:
+            from berth_sdk.cli.reloading import serve_reloading
+
+            return serve_reloading(words, options.names)
         from berth_sdk.cli.serve import serve
 
         return serve(options)
+    if options.command == "check":
+        from berth_sdk.cli.check import check
+
+        with result_written("berth-sdk"):
+            return check(options)
     from berth_sdk.cli import reflect
 
     with result_written("berth-sdk"):
@@ -50,7 +63,7 @@ def _run(words: Sequence[str]) -> int:
 
 def build_parser() -> ArgumentParser:
     """Return the parser of all commands and their options. The reference pages are made from it."""
-    parser = ArgumentParser(prog="berth-sdk", description="Serve scheduling plugins, and inspect servers.")
+    parser = _Parser(prog="berth-sdk", description="Write and serve scheduling plugins, and inspect servers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve plugins over gRPC")
@@ -88,7 +101,26 @@ def build_parser() -> ArgumentParser:
     serve.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"
     )
+    serve.add_argument(
+        "--reload",
+        action="store_true",
+        help="start again whenever a file of the plugins changes, while you write",
+    )
     serve_extender.add_options(serve)
+    _add_new(commands)
+    check = commands.add_parser("check", help="say what a host would think of a plugin class")
+    check.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="an installed plugin (entry point of berth.plugins), or module:Class",
+    )
+    check.add_argument(
+        "--args",
+        metavar="JSON",
+        default="{}",
+        help="the plugin's arguments: a JSON object, or a file with one (default: none)",
+    )
     reflect = commands.add_parser("reflect", help="list the services and methods of a server")
     reflect.add_argument("endpoint", metavar="ENDPOINT", help="unix:PATH or HOST:PORT")
     _add_client_tls(reflect)
@@ -112,6 +144,40 @@ class _Version(Action):
 
         print(f"berth-sdk {version('berth-sdk')}")
         parser.exit()
+
+
+class _Parser(ArgumentParser):
+    """Names the nearest word where a command or a choice is misspelt."""
+
+    def _check_value(self, action: Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(value), [str(one) for one in action.choices], n=1)
+            hint = (
+                f": did you mean {near[0]}?"
+                if near
+                else f": choose from {', '.join(map(str, action.choices))}"
+            )
+            raise ArgumentError(action, f"{value!r} is unknown{hint}")
+
+
+def _add_new(commands: Any) -> None:
+    new = commands.add_parser(
+        "new", help="write the folder of a new plugin, with test, configuration and image"
+    )
+    # Not NAME, for which completion offers installed plugins.
+    new.add_argument("name", metavar="PLUGIN", help="the plugin's name in lower case, as rack-aware")
+    new.add_argument(
+        "--points",
+        metavar="LIST",
+        default="filter,score",
+        help="extension points as in the configuration, separated by commas (default: filter,score)",
+    )
+    new.add_argument("--language", choices=("python",), default="python", help="default: python")
+    new.add_argument(
+        "--folder", metavar="PATH", help="where to write it (default: a folder of the plugin's name)"
+    )
 
 
 def _add_tls(serve: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from berth_sdk.cli.completion import SHELLS
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ([""], ["serve", "reflect", "conformance", "completion"]),
+        ([""], ["serve", "new", "check", "reflect", "conformance", "completion"]),
         (["re"], ["reflect"]),
         (["--ver"], ["--version"]),
         (["serve", "--l"], ["--listen", "--log-level"]),
@@ -19,7 +19,9 @@ from berth_sdk.cli.completion import SHELLS
         (["serve", "--credential-file", ""], []),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["reflect", "unix:"], []),
-        (["nothing", "--x", ""], ["serve", "reflect", "conformance", "completion"]),
+        (["new", "x", "--language", ""], ["python"]),
+        (["check", "NodeN"], ["NodeName"]),
+        (["nothing", "--x", ""], ["serve", "new", "check", "reflect", "conformance", "completion"]),
     ],
 )
 def test_completion_lists_the_candidates_for_a_word(

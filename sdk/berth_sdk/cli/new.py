@@ -1,0 +1,102 @@
+"""`berth-sdk new`: the folder of a plugin that runs, with its test, configuration, image and CI."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from berth_sdk.cli import new_python
+from berth_sdk.extension_points import ExtensionPoint
+
+LANGUAGES: Final = ("python",)
+_BAD_INPUT: Final = 2
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_GROUPS: Final = "docs/how-to/write-a-group-plugin.md"
+
+
+class NewError(Exception):
+    """What is wrong with the command, with the cure."""
+
+
+def new(options: Namespace) -> int:
+    """Write the folder. Returns 0; 2: a name, point or folder cannot be used, and nothing is written."""
+    try:
+        naming = naming_of(options.name)
+        points = points_of(options.points)
+        folder = Path(options.folder or options.name)
+        write(folder, new_python.files(naming, points, version("berth-sdk")))
+    except NewError as err:
+        print(f"berth-sdk new: {err}", file=sys.stderr)
+        return _BAD_INPUT
+    print(f"{folder}: {naming.cls} at {', '.join(point.config_name for point in points)}. Next:")
+    print(f"  cd {folder} && pip install -e '.[test]' && pytest")
+    print(f"  berth-sdk check {naming.module}:{naming.cls}")
+    print("  berth simulate -f cluster.yaml --config scheduler.yaml")
+    return 0
+
+
+def naming_of(name: str) -> new_python.Naming:
+    """Return the names that follow from NAME. Raises NewError unless it is one such as rack-aware."""
+    module = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or len(name) > 63:
+        near = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
+        hint = f": did you mean {near}?" if _NAME.fullmatch(near) and len(near) <= 63 else ""
+        raise NewError(
+            f"{name!r} is no name: write words in lower case with '-' between them, as rack-aware{hint}"
+        )
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in ("berth_sdk", "tests"):
+        raise NewError(f"{name!r} is a name of Python's own or of the SDK: add a word, as in {name}-plugin")
+    return new_python.Naming(
+        name=name, module=module, cls="".join(word.capitalize() for word in name.split("-"))
+    )
+
+
+def points_of(text: str) -> Sequence[ExtensionPoint]:
+    """Return the points that a list such as "filter,score" names, in their order. Raises NewError."""
+    known = {point.config_name: point for point in new_python.POINTS}
+    of_groups = {point.config_name for point in ExtensionPoint} - known.keys()
+    wanted = [word.strip() for word in text.split(",") if word.strip()]
+    for word in wanted:
+        if word in of_groups:
+            raise NewError(f"{word} is a point of groups of pods: write it by hand, see {_GROUPS}")
+        if word not in known:
+            near = get_close_matches(word, known, n=1, cutoff=0.5)
+            cure = f"did you mean {near[0]}?" if near else f"the points are {', '.join(known)}"
+            raise NewError(f"{word!r} is no extension point: {cure}")
+    if not wanted:
+        raise NewError(f"--points names no extension point: the points are {', '.join(known)}")
+    for word, beside in (("normalizeScore", "score"), ("preScore", "score")):
+        if word in wanted and beside not in wanted:
+            raise NewError(f"{word} has no effect without {beside}: write --points {text},{beside}")
+    return [point for name, point in known.items() if name in wanted]
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write all files into `folder`, or none. Raises NewError if the folder has anything in it already."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise NewError(f"{folder} exists and is not empty: choose another NAME, or --folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as err:
+        raise NewError(f"{err.filename}: {err.strerror}: choose another --folder") from err
+    try:
+        for name, text in files.items():
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        fresh.chmod(0o755)
+        fresh.rename(folder)
+    except OSError as err:
+        raise NewError(f"{err.filename or folder}: {err.strerror}: choose another --folder") from err
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,220 @@
+"""`berth-sdk new` writes a package that runs, and `check` and `serve --reload` work on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from berth_host.cli.main import berth
+from berth_sdk.__main__ import main
+from berth_sdk.cli import new_python
+from berth_sdk.extension_points import ExtensionPoint
+from click.testing import CliRunner
+from support.commands import answer
+from support.places import ROOT
+
+EVERY = ",".join(point.config_name for point in new_python.POINTS)
+LISTS = [
+    *(
+        pytest.param(point.config_name, id=point.config_name)
+        for point in new_python.POINTS
+        if point not in (ExtensionPoint.NORMALIZE_SCORE, ExtensionPoint.PRE_SCORE)
+    ),
+    pytest.param("preScore,score", id="preScore"),
+    pytest.param("score,normalizeScore", id="normalizeScore"),
+    pytest.param("filter,score", id="the default"),
+    pytest.param(EVERY, id="every point"),
+]
+
+
+def made(folder: Path, points: str) -> Path:
+    """Run `new` and return the folder that it wrote."""
+    target = folder / "rack-aware"
+    assert main(["new", "rack-aware", "--points", points, "--folder", str(target)]) == 0
+    return target
+
+
+@pytest.mark.parametrize("points", LISTS)
+def test_package_for_each_point_is_one_that_a_host_takes(
+    tmp_path: Path, points: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = made(tmp_path, points)
+    monkeypatch.syspath_prepend(str(target))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rack_aware"]:
+        monkeypatch.delitem(sys.modules, name)
+    capsys.readouterr()
+    assert main(["check", "rack_aware:RackAware"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("RackAware 0.1.0\n")
+    assert all(f"  {point} " in said for point in points.split(","))
+    assert "arguments: accepts {}" in said
+
+
+@pytest.mark.parametrize(
+    "points", [pytest.param("filter,score", id="default"), pytest.param(EVERY, id="all")]
+)
+def test_written_tests_pass_and_the_text_is_tidy_and_typed(tmp_path: Path, points: str) -> None:
+    target = made(tmp_path, points)
+    environment = {**os.environ, "PYTHONPATH": str(target), "MYPYPATH": ""}
+    for command in (
+        ["pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"],
+        ["ruff", "check", "--isolated", "--select", "E,F,I,UP,B", "--line-length", "110", "."],
+        ["ruff", "format", "--isolated", "--line-length", "110", "--check", "."],
+        ["mypy", "--strict", "rack_aware"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=target,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "points", [pytest.param("filter,score", id="default"), pytest.param(EVERY, id="all")]
+)
+def test_written_configuration_schedules_with_the_plugin_in_a_child(
+    tmp_path: Path, points: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = made(tmp_path, points)
+    monkeypatch.chdir(target)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    arguments = ["simulate", "-f", "cluster.yaml", "--config", "scheduler.yaml", "-o", "json"]
+    result = CliRunner().invoke(berth, arguments, catch_exceptions=False)
+    assert [item["pod"] for item in answer(result)["placements"]] == ["default/web"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["Rack_Aware"], "did you mean rack-aware?", id="capitals"),
+        pytest.param(["RackAware"], "did you mean rack-aware?", id="name of a class"),
+        pytest.param(["1rack"], "'1rack' is no name", id="digit first"),
+        pytest.param(["class"], "add a word, as in class-plugin", id="word of Python"),
+        pytest.param(["json"], "add a word, as in json-plugin", id="module of Python"),
+        pytest.param(["x", "--points", "fliter"], "did you mean filter?", id="misspelt point"),
+        pytest.param(["x", "--points", "qqq"], "the points are preEnqueue", id="no point"),
+        pytest.param(["x", "--points", ","], "names no extension point", id="empty list"),
+        pytest.param(["x", "--points", "normalizeScore"], "write --points normalizeScore,score", id="half"),
+        pytest.param(["x", "--points", "placementScore"], "write-a-group-plugin.md", id="point of groups"),
+    ],
+)
+def test_wrong_names_and_points_are_refused_with_the_cure_and_nothing_is_written(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_with_something_in_it_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "rack-aware"
+    target.mkdir()
+    (target / "mine").write_text("kept")
+    assert main(["new", "rack-aware", "--folder", str(target)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rack-aware"]
+    assert [path.name for path in target.iterdir()] == ["mine"]
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["new", "rack-aware", "--folder", str(tmp_path / "file" / "x")]) == 2
+    assert "choose another --folder" in capsys.readouterr().err
+
+
+def test_check_says_what_is_wrong_with_class_and_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "judged.py").write_text(
+        "from berth_sdk import Plugin, PluginArgsError, Status\n"
+        "class Strict(Plugin):\n"
+        "    def __init__(self, args, handle):\n"
+        "        super().__init__(args, handle)\n"
+        "        if 'zone' not in args:\n"
+        "            raise PluginArgsError('zone: is missing')\n"
+        "    async def filter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+        "class Misspelt(Plugin):\n"
+        "    def fliter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "judged:Strict"]) == 1
+    said = capsys.readouterr().out
+    assert "filter               async def filter(self, state, pod, node)" in said
+    assert "remark: without `depends_on`" in said
+    assert "remark: without `events`" in said
+    assert "arguments: refuses {}: zone: is missing" in said
+    assert main(["check", "judged:Strict", "--args", '{"zone": "a"}']) == 0
+    (tmp_path / "args.json").write_text('{"zone": "a"}')
+    assert main(["check", "judged:Strict", "--args", "args.json"]) == 0
+    capsys.readouterr()
+    assert main(["check", "judged:Misspelt"]) == 1
+    assert "filter" in capsys.readouterr().err
+    assert main(["check", "judged:Strict", "--args", "[1]"]) == 2
+    assert "--args: [1] is neither a JSON object nor a file" in capsys.readouterr().err
+    assert main(["check", "judged:Nobody"]) == 1
+
+
+@pytest.mark.slow
+def test_changed_file_is_served_anew_also_after_an_error_in_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "changing.py"
+    text = (
+        "from berth_sdk import Plugin, Status\n"
+        "class Changing(Plugin):\n"
+        "    version = '{version}'\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+    )
+    plugin.write_text(text.format(version="one"))
+    socket = tmp_path / "p.sock"
+    command = [sys.executable, "-m", "berth_sdk", "serve", "--reload", "changing:Changing"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        [*command, "--listen", f"unix:{socket}"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            _until(process.stderr, "serving Changing")
+            plugin.write_text("not Python at all\n")
+            _until(process.stderr, "waiting for a change")
+            plugin.write_text(text.format(version="two, and longer"))
+            _until(process.stderr, "serving Changing")
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def _until(lines: object, word: str) -> None:
+    """Read the lines until one has the word."""
+    for line in lines:  # type: ignore[attr-defined]
+        if word in line:
+            return
+    raise AssertionError(f"ended without {word!r}")
+
+
+def test_misspelt_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serv"])
+    assert "did you mean serve?" in capsys.readouterr().err
