@@ -27,6 +27,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.nominated_columns": "host/scheduler/test_nominations.py",
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
         "berth_host.rpc.group_calls": "host/rpc/test_group_client.py",
+        "berth_sdk.cli.new_python": "sdk/cli/test_new.py",
         "berth_host.rpc.group_checks": "host/rpc/test_group_client.py",
         "berth_host.rpc.in_process": "host/rpc/test_relay.py",
         "berth_host.rpc.served.contexts": "host/rpc/served/test_grpc_transport.py",

@@ -1,4 +1,4 @@
-"""`berth-sdk new` writes a package that runs, and `check` and `serve --reload` work on it."""
+"""`berth-sdk new` writes a package that runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from berth_sdk.cli import new_python
 from berth_sdk.extension_points import ExtensionPoint
 from click.testing import CliRunner
 from support.commands import answer
-from support.places import ROOT
 
 EVERY = ",".join(point.config_name for point in new_python.POINTS)
 LISTS = [
@@ -137,81 +136,6 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "file").touch()
     assert main(["new", "rack-aware", "--folder", str(tmp_path / "file" / "x")]) == 2
     assert "choose another --folder" in capsys.readouterr().err
-
-
-def test_check_says_what_is_wrong_with_class_and_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "judged.py").write_text(
-        "from berth_sdk import Plugin, PluginArgsError, Status\n"
-        "class Strict(Plugin):\n"
-        "    def __init__(self, args, handle):\n"
-        "        super().__init__(args, handle)\n"
-        "        if 'zone' not in args:\n"
-        "            raise PluginArgsError('zone: is missing')\n"
-        "    async def filter(self, state, pod, node):\n"
-        "        return Status.success()\n"
-        "class Misspelt(Plugin):\n"
-        "    def fliter(self, state, pod, node):\n"
-        "        return Status.success()\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["check", "judged:Strict"]) == 1
-    said = capsys.readouterr().out
-    assert "filter               async def filter(self, state, pod, node)" in said
-    assert "remark: without `depends_on`" in said
-    assert "remark: without `events`" in said
-    assert "arguments: refuses {}: zone: is missing" in said
-    assert main(["check", "judged:Strict", "--args", '{"zone": "a"}']) == 0
-    (tmp_path / "args.json").write_text('{"zone": "a"}')
-    assert main(["check", "judged:Strict", "--args", "args.json"]) == 0
-    capsys.readouterr()
-    assert main(["check", "judged:Misspelt"]) == 1
-    assert "filter" in capsys.readouterr().err
-    assert main(["check", "judged:Strict", "--args", "[1]"]) == 2
-    assert "--args: [1] is neither a JSON object nor a file" in capsys.readouterr().err
-    assert main(["check", "judged:Nobody"]) == 1
-
-
-@pytest.mark.slow
-def test_changed_file_is_served_anew_also_after_an_error_in_it(tmp_path: Path) -> None:
-    plugin = tmp_path / "changing.py"
-    text = (
-        "from berth_sdk import Plugin, Status\n"
-        "class Changing(Plugin):\n"
-        "    version = '{version}'\n"
-        "    def filter(self, state, pod, node):\n"
-        "        return Status.success()\n"
-    )
-    plugin.write_text(text.format(version="one"))
-    socket = tmp_path / "p.sock"
-    command = [sys.executable, "-m", "berth_sdk", "serve", "--reload", "changing:Changing"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(
-        [*command, "--listen", f"unix:{socket}"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        try:
-            _until(process.stderr, "serving Changing")
-            plugin.write_text("not Python at all\n")
-            _until(process.stderr, "waiting for a change")
-            plugin.write_text(text.format(version="two, and longer"))
-            _until(process.stderr, "serving Changing")
-        finally:
-            process.terminate()
-        assert process.wait(30) == 0
-
-
-def _until(lines: object, word: str) -> None:
-    """Read the lines until one has the word."""
-    for line in lines:  # type: ignore[attr-defined]
-        if word in line:
-            return
-    raise AssertionError(f"ended without {word!r}")
 
 
 def test_misspelt_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:

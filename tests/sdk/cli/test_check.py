@@ -1,0 +1,42 @@
+"""`berth-sdk check` says what a host would think of a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from berth_sdk.__main__ import main
+
+
+def test_check_says_what_is_wrong_with_class_and_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "judged.py").write_text(
+        "from berth_sdk import Plugin, PluginArgsError, Status\n"
+        "class Strict(Plugin):\n"
+        "    def __init__(self, args, handle):\n"
+        "        super().__init__(args, handle)\n"
+        "        if 'zone' not in args:\n"
+        "            raise PluginArgsError('zone: is missing')\n"
+        "    async def filter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+        "class Misspelt(Plugin):\n"
+        "    def fliter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "judged:Strict"]) == 1
+    said = capsys.readouterr().out
+    assert "filter               async def filter(self, state, pod, node)" in said
+    assert "remark: without `depends_on`" in said
+    assert "remark: without `events`" in said
+    assert "arguments: refuses {}: zone: is missing" in said
+    assert main(["check", "judged:Strict", "--args", '{"zone": "a"}']) == 0
+    (tmp_path / "args.json").write_text('{"zone": "a"}')
+    assert main(["check", "judged:Strict", "--args", "args.json"]) == 0
+    capsys.readouterr()
+    assert main(["check", "judged:Misspelt"]) == 1
+    assert "filter" in capsys.readouterr().err
+    assert main(["check", "judged:Strict", "--args", "[1]"]) == 2
+    assert "--args: [1] is neither a JSON object nor a file" in capsys.readouterr().err
+    assert main(["check", "judged:Nobody"]) == 1

@@ -1,0 +1,74 @@
+"""`berth-sdk serve --reload` starts again when a file of the plugins changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from berth_sdk.cli.reloading import stamps, watched
+from support.places import ROOT
+
+
+@pytest.mark.slow
+def test_changed_file_is_served_anew_also_after_an_error_in_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "changing.py"
+    text = (
+        "from berth_sdk import Plugin, Status\n"
+        "class Changing(Plugin):\n"
+        "    version = '{version}'\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+    )
+    plugin.write_text(text.format(version="one"))
+    socket = tmp_path / "p.sock"
+    command = [sys.executable, "-m", "berth_sdk", "serve", "--reload", "changing:Changing"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "sdk"), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        [*command, "--listen", f"unix:{socket}"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            _until(process.stderr, "serving Changing")
+            plugin.write_text("not Python at all\n")
+            _until(process.stderr, "waiting for a change")
+            plugin.write_text(text.format(version="two, and longer"))
+            _until(process.stderr, "serving Changing")
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def _until(lines: Iterable[str], word: str) -> None:
+    """Read the lines until one has the word."""
+    for line in lines:
+        if word in line:
+            return
+    raise AssertionError(f"ended without {word!r}")
+
+
+def test_files_of_a_package_are_watched_and_none_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "watched_one"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError")
+    (package / "rules.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folders = watched(["watched_one.rules:Rule"])
+    assert folders == {package}
+    before = stamps(folders)
+    assert sorted(Path(name).name for name in before) == ["__init__.py", "rules.py"]
+    (package / "rules.py").write_text("changed")
+    assert stamps(folders) != before
+
+
+def test_plugin_that_nobody_has_has_no_files() -> None:
+    assert watched(["no_such_module:Rule", "NoSuchPlugin"]) == set()
