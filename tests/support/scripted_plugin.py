@@ -71,7 +71,8 @@ class ScriptedError(Exception):
 class ScriptedPlugin:
     """Attributes: asked (rpc, request) in order, instance_id, started_at_s, plugins, held (the version it
     claims), framed (how many calls came in frames), frames (the connections of these), pages (how many each
-    Reconcile had; `asked` has them as one), echoes (False: answers name no cycle by themselves).
+    Reconcile had; `asked` has them as one), metadata (rpc and metadata of each gRPC call), echoes
+    (False: answers name no cycle by themselves).
     `features`, `max_message_bytes`: what it names in the handshake.
     """
 
@@ -88,6 +89,7 @@ class ScriptedPlugin:
         self.frames = ScriptedFrames(self._carried)
         self.echoes = True
         self.pages: list[int] = []
+        self.metadata: list[tuple[str, dict[str, Any]]] = []
         self._server: grpc.aio.Server | None = None
         self._scripts: dict[str, Callable[[Any], Any]] = {}
         self._once: dict[str, list[Callable[[Any], Any]]] = {}
@@ -151,12 +153,16 @@ class ScriptedPlugin:
         self.framed += 1
         rpc = CALLS[call - 1]
         request = getattr(scheduling_pb2, f"{rpc}Request").FromString(raw)
-        reply = await self._unary(rpc, getattr(scheduling_pb2, f"{rpc}Response"))(request, context)
+        reply = await self._unary(rpc, getattr(scheduling_pb2, f"{rpc}Response"), framed=True)(
+            request, context
+        )
         return call, serialized(reply)
 
-    def _unary(self, rpc: str, reply_type: Any) -> Callable[[Any, Any], Any]:
+    def _unary(self, rpc: str, reply_type: Any, *, framed: bool = False) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: Any) -> Any:
             self.asked.append((rpc, request))
+            if not framed:
+                self.metadata.append((rpc, dict(context.invocation_metadata())))
             try:
                 reply = self._script(rpc)(request)
                 if inspect.isawaitable(reply):
@@ -175,6 +181,7 @@ class ScriptedPlugin:
                 self.pages.append(len(chunks))
                 chunks = whole_list(chunks)
             self.asked.append((rpc, chunks))
+            self.metadata.append((rpc, dict(context.invocation_metadata())))
             try:
                 reply = self._script(rpc)(chunks)
                 if inspect.isawaitable(reply):

@@ -13,6 +13,7 @@ from typing import Final
 
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
+from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.credential import CredentialError, read_credential
 from google.protobuf.duration_pb2 import Duration
 
@@ -47,6 +48,7 @@ class IdentityCalls:
         self._stub = identity_pb2_grpc.IdentityServiceStub(channel)
         self._place = place
         self._attachment_id = attachment_id
+        self._metadata = metadata_of(attachment_id)
         self._plugin = plugin
 
     async def shake_hands(self, greeting: Greeting) -> identity_pb2.HandshakeResponse:
@@ -60,7 +62,9 @@ class IdentityCalls:
             credential=greeting.credential,
         )
         try:
-            reply = await in_time(self._stub.Handshake(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
+            reply = await in_time(
+                self._stub.Handshake(request, timeout=HANDSHAKE_S, metadata=self._metadata), HANDSHAKE_S
+            )
             return readable(reply, self._plugin, "Handshake")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.UNAUTHENTICATED:
@@ -80,7 +84,9 @@ class IdentityCalls:
         Raises ArgumentsRefusedError, RefusedError, DialError and PluginError.
         """
         try:
-            answer = await in_time(self._stub.Configure(request, timeout=CONFIGURE_S), CONFIGURE_S)
+            answer = await in_time(
+                self._stub.Configure(request, timeout=CONFIGURE_S, metadata=self._metadata), CONFIGURE_S
+            )
             reply = readable(answer, self._plugin, "Configure")
         except grpc.aio.AioRpcError as err:
             if err.code() is grpc.StatusCode.INVALID_ARGUMENT:
@@ -99,7 +105,9 @@ class IdentityCalls:
         """Call Configure to refuse the instance; ignore an instance that does not answer."""
         request = refuse(self._attachment_id, reason)
         try:
-            await in_time(self._stub.Configure(request, timeout=HANDSHAKE_S), HANDSHAKE_S)
+            await in_time(
+                self._stub.Configure(request, timeout=HANDSHAKE_S, metadata=self._metadata), HANDSHAKE_S
+            )
         except grpc.aio.AioRpcError as err:
             _LOG.debug("attachment.refusal_unheard", place=self._place.title, error=_details(err))
 
@@ -118,7 +126,7 @@ class IdentityCalls:
         )
         left_s = max(ends_s - time.monotonic(), 0.1)
         try:
-            await in_time(self._stub.Drain(request, timeout=left_s), left_s)
+            await in_time(self._stub.Drain(request, timeout=left_s, metadata=self._metadata), left_s)
         except grpc.aio.AioRpcError as err:
             _LOG.debug("attachment.drain_unheard", place=self._place.title, error=_details(err))
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.wire.call_names import metadata_of
 
 from berth_host.attach.seams import LostError
 from berth_host.errors.plugins import PluginError
@@ -42,7 +43,8 @@ async def probe(link: InstanceLink, plugin: str) -> identity_pb2.ProbeResponse:
     """
     request = identity_pb2.ProbeRequest(attachment_id=link.identity.attachment_id)
     try:
-        answer = await in_time(link.identity_stub.Probe(request, timeout=PROBE_S), PROBE_S)
+        metadata = metadata_of(link.identity.attachment_id)
+        answer = await in_time(link.identity_stub.Probe(request, timeout=PROBE_S, metadata=metadata), PROBE_S)
         reply = readable(answer, plugin, "Probe")
     except grpc.aio.AioRpcError as err:
         if err.code() is grpc.StatusCode.UNAVAILABLE:

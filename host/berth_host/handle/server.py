@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from berth_sdk.wire.message_limit import DEFAULT_BYTES, size_options
+from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
 from berth_host.attach.seams import WayBack
 from berth_host.config.berth.configuration import BerthConfiguration
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from berth_host.handle.tls_port import TlsPort
 
 _STOP_GRACE_S: Final = 0.5
+_RECEIVED: Final = 4
+"""A request up to this many times the limit is read, and refused with the cure."""
 
 
 class HandleServer:
@@ -123,7 +125,9 @@ class HandleServer:
             self._service = HandleService(self._seams, self.grants)
         server = grpc.aio.server(
             options=[
-                *size_options(self._max_message_bytes),
+                ("grpc.max_send_message_length", self._max_message_bytes),
+                # gRPC's own refusal names no cure, so the service itself refuses a request over the limit.
+                ("grpc.max_receive_message_length", _RECEIVED * self._max_message_bytes),
                 ("grpc.so_reuseport", 0),
             ]
         )

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 from berth_sdk.errors import UndeclaredError
+from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.message_limit import CURE
 from berth_sdk.wire.pushback import PUSHBACK
 from grpc import StatusCode
@@ -66,6 +67,7 @@ class HandleService:
         self._seams = seams
         self._grants = grants
         self._reads: Counter[str] = Counter()
+        self._comparing: dict[Any, Callable[[Any, Any], str]] = {}
         self._rates = CallRates(seams.clock)
         self._refusals = Refusals(seams.clock)
         self._refused_rates = RefusedRates(seams.clock)
@@ -156,6 +158,9 @@ class HandleService:
                 StatusCode.UNAUTHENTICATED,
                 "the token is missing, unknown, or of an earlier attachment: use that of the last Configure",
             )
+        if why := self._disagreement(request, context):
+            await self._note(request, context, why)
+            await _refuse(context, StatusCode.INVALID_ARGUMENT, why)
         if why := grant.why_not_of(_properties(context)):
             await self._note(request, context, why)
             await _refuse(context, StatusCode.UNAUTHENTICATED, why)
@@ -176,6 +181,14 @@ class HandleService:
         if wait_s > 0:
             await _refuse_for_now(context, request.plugin, wait_s)
         return grant
+
+    def _disagreement(self, request: Any, context: Context) -> str:
+        """Return how the call's metadata and its message differ; empty if they agree."""
+        kind: Any = type(request)
+        compare = self._comparing.get(kind)
+        if compare is None:
+            compare = self._comparing[kind] = disagreement_of(kind)
+        return compare(request, context.invocation_metadata() or ())
 
     async def _note(self, request: Any, context: Context, why: str) -> None:
         """Log the refusal, and wait if this peer is refused too often."""

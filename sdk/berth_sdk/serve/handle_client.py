@@ -42,6 +42,7 @@ from berth_sdk.serve.lanes import waiting_for_host
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.groups import decode_assignments, decode_live_group
 from berth_sdk.wire.pushback import pushback_s
 from berth_sdk.wire.requests import decode_status
@@ -52,6 +53,10 @@ EVALUATION_DEADLINE_S: Final = 60.0
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CANCELLATIONS: Final = {cancellation.value: cancellation for cancellation in Cancellation}
 _NOMINATIONS: Final = {nomination.value: nomination for nomination in Nomination}
+
+
+_TOO_LARGE: Final = "message larger than max"
+"""A part of gRPC's own text for a message over its limit, which names no cure."""
 
 
 class LocalCopy(Protocol):
@@ -356,7 +361,8 @@ class HandleClient:
         whole: Callable[[Any], Any] = lambda reply: reply,
     ) -> Any:
         """Call the host. Raises HandleError. `whole`: converts the stub's return value, such as a stream."""
-        stub, metadata = self._connection.open()
+        stub, token = self._connection.open()
+        metadata = (*token, *metadata_of(plugin=request.plugin))
         call: Callable[..., Any] = getattr(stub, method)
         try:
             with waiting_for_host():
@@ -366,7 +372,10 @@ class HandleClient:
         except grpc.RpcError as err:
             # gRPC's error of a call is also the failed call, with its code and its details.
             failed: Any = err
-            raise HandleError(f"{method} failed with {failed.code().name}: {failed.details()}") from err
+            text = f"{method} failed with {failed.code().name}: {failed.details()}"
+            if failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in (failed.details() or ""):
+                text += ": ask in parts"
+            raise HandleError(text) from err
         except ValueError as err:
             raise HandleError(f"{method} failed: the attachment ended during the call") from err
 

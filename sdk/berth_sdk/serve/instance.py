@@ -43,7 +43,8 @@ from berth_sdk.wire.requests import TRIAL, decode_args
 from berth_sdk.wire.results import encode_descriptor
 
 CONTRACT: Final = (1, 0)
-_REMEMBERED_ATTACHMENTS: Final = 16
+_REMEMBERED_ATTACHMENTS: Final = 64
+"""The fewest that the contract allows: hosts that do not lead shake hands too, each under its own id."""
 _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
 
 
@@ -104,8 +105,9 @@ class Instance:
             text = "the credential is not the one that this plugin expects"
             raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
         with self._lock:
-            if request.attachment_id not in self.introduced:
-                self.introduced.append(request.attachment_id)
+            if request.attachment_id in self.introduced:
+                self.introduced.remove(request.attachment_id)  # it becomes the latest
+            self.introduced.append(request.attachment_id)
         return identity_pb2.HandshakeResponse(
             supported=[identity_pb2.ContractVersion(major=CONTRACT[0], minor=CONTRACT[1])],
             features=self._features(),
@@ -252,7 +254,11 @@ class Instance:
 
     def _check_introduced(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.attachment_id not in self.introduced:
-            raise _fault(f"attachment {request.attachment_id!r} has not shaken hands with this instance")
+            text = (
+                f"the attachment_id {request.attachment_id[:64]!r} is none of the last"
+                f" {_REMEMBERED_ATTACHMENTS} that a Handshake named: shake hands again"
+            )
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
 
     def _check(self, request: identity_pb2.ConfigureRequest) -> None:
         if request.contract.major != CONTRACT[0]:

@@ -15,11 +15,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -44,6 +44,7 @@ from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServ
 from berth_sdk.serve.socket_file import MAX_PATH_BYTES, SocketFile, is_answered
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import NUMBERS, framed_path
 from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES, limit_problem, size_options
@@ -215,6 +216,9 @@ def _nothing() -> None:
 # before sending it
 
 
+_Method: TypeAlias = Callable[[Any, grpc.ServicerContext], Any]
+
+
 class Servicer(Protocol):
     """A servicer of this package."""
 
@@ -264,11 +268,38 @@ def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]
         else grpc.unary_unary_rpc_method_handler
     )
     request_type = GetMessageClass(method.input_type)
+    named = _named_streams if method.client_streaming else _named
     return make(
-        _answered(getattr(servicer, method.name), servicer.instance),
+        _answered(named(getattr(servicer, method.name), request_type), servicer.instance),
         request_deserializer=request_type.FromString,
         response_serializer=None,
     )
+
+
+def _named(method: _Method, request_type: Any) -> _Method:
+    """Return the method with a check of the call's metadata before it; see `wire.call_names`."""
+    disagreement = disagreement_of(request_type)
+
+    def call(request: Any, context: grpc.ServicerContext) -> Any:
+        if why := disagreement(request, context.invocation_metadata()):
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, why)
+        return method(request, context)
+
+    return call
+
+
+def _named_streams(method: _Method, request_type: Any) -> _Method:
+    """Return the method with a check of each message of its stream against the call's metadata."""
+    disagreement = disagreement_of(request_type)
+
+    def checked(messages: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        metadata = context.invocation_metadata()
+        for message in messages:
+            if why := disagreement(message, metadata):
+                raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, why)
+            yield message
+
+    return lambda messages, context: method(checked(messages, context), context)
 
 
 def _answered(

@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 from threading import Event
 
+import grpc
 import pytest
-from berth_host.attach import identity_calls
+from berth_host.attach import identity_calls, retrying
 from berth_host.attach.dialing import dial
 from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.peer import DialError
@@ -17,7 +18,34 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.serve.server import PluginServer
 from support.attached import wanted
 from support.echo_plugin import Echo
+from support.hosts import World, enabling, node, pod
+from support.scripted_plugin import ScriptedError, ScriptedPlugin, descriptor
 from support.sdk_server import plugin_args
+from support.waiting import until
+
+
+async def test_attachment_id_that_is_forgotten_leads_to_a_new_handshake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+
+    def forgotten(_: object) -> object:
+        raise ScriptedError(grpc.StatusCode.PERMISSION_DENIED, "which attachment?")
+
+    path, plugin = tmp_path / "p.sock", ScriptedPlugin(descriptor("Demo", "FILTER"))
+    plugin.once("Configure", forgotten)
+    text = (
+        f"{enabling(['Demo'])}---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"plugins:\n- name: Demo\n  endpoint: unix://{path}\n  required: true\n"
+    )
+    async with plugin.serving(path), World([node("n1"), pod("web")], configuration=text) as world:
+        await until(lambda: world.host.attachments.attached_places.plugins["Demo"].is_attached)
+        await world.settle()
+        assert world.node_of("web") == "n1"
+    first, second = plugin.requests("Configure")
+    assert first.accepted
+    assert second.accepted
+    assert first.attachment_id != second.attachment_id
 
 
 async def test_constructor_that_waits_is_named_with_the_deadline(

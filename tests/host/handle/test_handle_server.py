@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -13,7 +15,8 @@ from berth_host.handle.server import HandleServer
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc, identity_pb2
 from berth_sdk.testing.builders import make_pod
-from berth_sdk.wire.message_limit import MIN_BYTES
+from berth_sdk.wire.call_names import metadata_of
+from berth_sdk.wire.message_limit import DEFAULT_BYTES, MIN_BYTES
 from berth_sdk.wire.pushback import pushback_s
 from structlog.testing import capture_logs
 from support.attached import ClusterState
@@ -172,6 +175,35 @@ async def test_handle_server_grants_no_endpoint_before_its_start() -> None:
     )
     with pytest.raises(InvariantError):
         await HandleServer(seams).grant("a", frozenset())
+
+
+async def test_request_over_the_limit_is_refused_with_size_limit_and_cure() -> None:
+    async with serving() as host:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(host, nodes=pb.NodeSet(names=["x" * DEFAULT_BYTES]))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert re.fullmatch(
+            rf"the request has 41943\d\d bytes, and {DEFAULT_BYTES} are the limit: ask in parts",
+            caught.value.details() or "",
+        )
+
+
+@pytest.mark.parametrize("told", ["Demo", ""])
+async def test_metadata_that_names_another_plugin_than_the_message_is_refused(told: str) -> None:
+    async with serving() as host:
+        request = handle_pb2.NominateRequest(plugin="Demo")
+
+        async def call(name: str) -> Any:
+            metadata = (("authorization", f"Bearer {host.token}"), *metadata_of(plugin=name))
+            return await host.stub.Nominate(request, metadata=metadata, timeout=60)
+
+        await call(told)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call("Sorter")
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "berth-plugin names 'Sorter', and plugin of the request names 'Demo'" in str(
+            caught.value.details()
+        )
 
 
 async def test_messages_on_the_way_back_have_the_limit_of_the_attachment() -> None:

@@ -184,7 +184,6 @@ def test_a_refusal_leaves_the_instance_unconfigured(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        pytest.param({"attachment_id": "stranger"}, "'stranger' has not shaken hands", id="attachment"),
         pytest.param(
             {"contract": identity_pb2.ContractVersion(major=2)}, "contract 2.0 was selected", id="contract"
         ),
@@ -199,6 +198,21 @@ def test_a_configuration_that_breaks_the_contract_is_refused(
     error = refused(lambda: host.configure(**({"plugins": []} | fields)))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert text in (error.details() or "")
+
+
+def test_configure_needs_one_of_the_last_64_attachment_ids(serve: Serve) -> None:
+    host = serve(Limited).host
+    host.handshake("first")
+    host.handshake("second")
+    for number in range(62):
+        host.handshake(f"standby-{number}")
+    host.handshake("first")  # repeated, as by a host that does not lead
+    host.handshake("one more")
+    for gone in ("stranger", "second"):
+        error = refused(lambda gone=gone: host.configure([], gone))
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert f"{gone!r} is none of the last 64 that a Handshake named" in (error.details() or "")
+    assert not host.configure([], "first").error
 
 
 def test_a_new_attachment_keeps_the_plugin_whose_arguments_did_not_change(serve: Serve) -> None:

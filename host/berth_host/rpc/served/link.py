@@ -23,8 +23,10 @@ from berth_sdk.plugin.v1 import (
 )
 from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.message_limit import CURE, DEFAULT_BYTES, size_options
 from google.protobuf.message import DecodeError, Message
+from grpc.aio import Metadata
 
 from berth_host.errors.plugins import (
     HostFaultError,
@@ -150,6 +152,7 @@ class InstanceLink:
         self.identity_stub = identity_pb2_grpc.IdentityServiceStub(channel)
         self._channel = channel
         self._senders: dict[str, _Send] = {}
+        self._metadata: dict[str, Metadata] = {}
         self._frames = frames
         self._on_trouble = on_trouble
         self._traffic = traffic
@@ -275,7 +278,15 @@ class InstanceLink:
                 if not self.is_open:  # the attachment ended meanwhile, and the channel with it
                     raise PluginUnavailableError(plugin, call, "lost its instance")
                 deadline_s = max(ends_s - time.monotonic(), 0.0)
-        return await in_time(self._sender(method.path)(raw, timeout=deadline_s), deadline_s)
+        call_of = self._sender(method.path)
+        return await in_time(call_of(raw, timeout=deadline_s, metadata=self._metadata_of(plugin)), deadline_s)
+
+    def _metadata_of(self, plugin: str) -> Metadata:
+        """Return the metadata of the calls about a plugin."""
+        metadata = self._metadata.get(plugin)
+        if metadata is None:
+            metadata = self._metadata[plugin] = Metadata(*metadata_of(self.identity.attachment_id, plugin))
+        return metadata
 
     def _sender(self, path: str) -> _Send:
         send = self._senders.get(path)
@@ -389,7 +400,9 @@ class InstanceLink:
                 raise  # gRPC then cancels the call
 
         try:
-            answer = await in_time(self.state.SyncState(requests(), timeout=left_s), left_s)
+            answer = await in_time(
+                self.state.SyncState(requests(), timeout=left_s, metadata=self._metadata_of("")), left_s
+            )
         except grpc.aio.AioRpcError as err:
             raise self._failure(err, asked, left_s) from err
         except asyncio.CancelledError:
@@ -424,7 +437,10 @@ class InstanceLink:
 
         self.calls_made += 1
         try:
-            reply = await in_time(self.state.Reconcile(requests(), timeout=deadline_s), deadline_s)
+            reply = await in_time(
+                self.state.Reconcile(requests(), timeout=deadline_s, metadata=self._metadata_of(asked[0])),
+                deadline_s,
+            )
             return readable(reply, *asked)
         except grpc.aio.AioRpcError as err:
             raise self._failure(err, asked, deadline_s) from err

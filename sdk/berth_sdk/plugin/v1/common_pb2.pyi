@@ -58,7 +58,9 @@ and Permit) or reads the truth (the pod, after Bind).
 Who is meant. Every request names the attachment (attachment_id), and every request about one plugin names that
 plugin. The host sends both again as the metadata `berth-attachment-id` and `berth-plugin` of each gRPC call, so that
 an interceptor can check them without reading the message; in frames, which have no metadata, the message alone says
-it. Metadata and message always agree. The calls of HandleService carry `authorization` and `berth-plugin` in the
+it. Metadata and message always agree; the receiver refuses a call in which they do not, with INVALID_ARGUMENT. Absent
+metadata agrees with every message: the sender leaves out a name that the message does not have, and one with
+characters other than printable ASCII. The calls of HandleService carry `authorization` and `berth-plugin` in the
 same way.
 
 Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what it

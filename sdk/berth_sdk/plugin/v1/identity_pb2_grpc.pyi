@@ -10,7 +10,8 @@ process left), or `host:port`, where port 0 lets the plugin choose and print it.
 
 Later majors. IdentityService of this package is the introduction of every major. A plugin that speaks a later major
 only still serves berth.plugin.v1.IdentityService/Handshake and names its majors in `supported`; every call after the
-Handshake, Configure included, is one of the package of the selected major.
+Handshake, Configure included, is one of the package of the selected major. A host without a common major refuses by
+Configure of this package, and ignores the answer.
 """
 
 from berth_sdk.plugin.v1 import identity_pb2 as _identity_pb2
