@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
 # The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` uses another one.
-PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+# The search runs at the first use, and once: each Python that it starts takes time.
+PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done))$(PYTHON)
 
 # Run two tests at a time, because most of them wait for another process half of the time.
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal

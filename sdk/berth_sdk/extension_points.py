@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ class ExtensionPoint(IntEnum):
     PLACEMENT_FEASIBLE = 17
     POD_GROUP_POST_FILTER = 18
 
-    @property
+    @cached_property
     def config_name(self) -> str:
         """The spelling in KubeSchedulerConfiguration, such as `preBind`."""
         head, *rest = self.name.lower().split("_")

@@ -73,12 +73,18 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
 def test_fresh_environment_is_kept_and_a_stale_one_is_rebuilt(clone: Path) -> None:
     made(clone)
     assert "pip install" not in make(clone, "-n", "setup").stdout
-    for name in ("pyproject.toml", *PARTS, "host/constraints.txt"):
-        os.utime(clone / ".venv/.made", (1, 1))
-        os.utime(clone / name, (2, 2))
-        for word in ("demo", "test", "check", "setup"):
+    words = ("demo", "test", "check", "setup")
+    os.utime(clone / ".venv/.made", (2, 2))
+    sources = ("pyproject.toml", *PARTS, "host/constraints.txt")
+    for name in sources:
+        os.utime(clone / name, (1, 1))
+    for name in sources:
+        os.utime(clone / name, (3, 3))
+        for word in words if name == sources[0] else ("setup",):
             assert "pip install" in make(clone, "-n", word).stdout
-        os.utime(clone / name, (0, 0))
+        os.utime(clone / name, (1, 1))
+    for word in words:
+        assert "pip install" not in make(clone, "-n", word).stdout
 
 
 def test_missing_python_is_named_with_its_cure(clone: Path, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Final
 
 from berth_sdk.errors import PluginDefinitionError
@@ -49,7 +51,7 @@ class ClassRegistry:
         Raises DuplicatePluginError, PluginLoadError, and MissingPluginsError without default plugins.
         """
         self._entry_points: dict[str, EntryPoint] = {}
-        for entry_point in entry_points(group=GROUP):
+        for entry_point in _installed(_state_of_path()):
             self._entry_points.setdefault(entry_point.name, entry_point)
         if not self._entry_points.keys() & DEFAULT_PLUGINS_BY_NAME.keys():
             raise MissingPluginsError
@@ -86,6 +88,30 @@ class ClassRegistry:
             for name in self.names
             if name not in DEFAULT_PLUGINS_BY_NAME and (found := self.find(name)) is not None
         }
+
+
+def _state_of_path() -> tuple[tuple[str, int], ...]:
+    """Return every entry of `sys.path` with its time of change in nanoseconds; 0 for one that is missing.
+
+    An installation adds or removes a folder in one of them.
+    """
+    found = []
+    for entry in sys.path:
+        try:
+            changed_ns = Path(entry).stat().st_mtime_ns
+        except OSError:
+            changed_ns = 0
+        found.append((entry, changed_ns))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _installed(_path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Return the entry points of plugins. `_path`: as long as it is the same, so are they.
+
+    The standard library reads a file of every installed distribution, each time.
+    """
+    return tuple(entry_points(group=GROUP))
 
 
 def load_class(name: str, where: str) -> type:

@@ -7,6 +7,8 @@ refuses a class that cannot work, with the cure.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -120,7 +122,50 @@ def describe(cls: type, name: str = "") -> Descriptor:
         raise PluginDefinitionError(
             f"{cls!r} is not a class: register the plugin's class, the host makes the instance"
         )
-    title = name or name_of(cls)
+    parts = _parts(cls)
+    kept = _KEPT.get((cls, name))
+    if kept is not None and len(kept[0]) == len(parts) and all(map(operator.is_, kept[0], parts)):
+        return kept[1]
+    found = _described(cls, name or name_of(cls))
+    if len(_KEPT) >= _MAX_KEPT:
+        _KEPT.clear()
+    _KEPT[cls, name] = parts, found
+    return found
+
+
+_MAX_KEPT: Final = 256
+_KEPT: Final[dict[tuple[type, str], tuple[tuple[object, ...], Descriptor]]] = {}
+"""Descriptors by class and given name, with everything that they were derived from.
+
+A host needs the descriptor of each plugin several times when it starts and whenever an instance attaches.
+"""
+
+
+def _parts(cls: type) -> tuple[object, ...]:
+    """Return all that a descriptor is derived from: with the same objects, the descriptor is the same.
+
+    These are the attributes of the class, its bases and their metaclasses, the items of lists and
+    dictionaries among them, and what is in the modules, where `calls_host` reads functions.
+    """
+    parts: list[object] = []
+    for base in (*type(cls).__mro__, *cls.__mro__):
+        if base in (object, type):
+            continue
+        attributes = vars(base)
+        parts += attributes
+        parts += attributes.values()
+        for value in tuple(attributes.values()):
+            if isinstance(value, (dict, list)):
+                parts += value
+            if isinstance(value, dict):
+                parts += value.values()
+        module = sys.modules.get(base.__module__)
+        if module is not None:
+            parts += vars(module).values()
+    return tuple(parts)
+
+
+def _described(cls: type, title: str) -> Descriptor:
     check_names(title, cls, PARAMETERS)
     points = points_of(cls)
     if not points:

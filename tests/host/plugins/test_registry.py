@@ -44,9 +44,10 @@ def test_classes_of_the_program_are_found_with_their_points() -> None:
 
 
 def test_host_without_the_default_plugins_refuses_to_start_and_names_them(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("berth_host.plugins.registry.entry_points", lambda group: ())
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # another path is searched anew
     with pytest.raises(MissingPluginsError, match="install berth-plugins"):
         ClassRegistry()
 

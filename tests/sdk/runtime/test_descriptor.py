@@ -70,6 +70,22 @@ def test_attributes_become_the_descriptor() -> None:
     assert got.depends_on is DependsOn.ROW
 
 
+def test_a_descriptor_is_derived_anew_only_after_a_change_of_the_class() -> None:
+    cls = made(events=[EventInterest("Node", ("add",))])
+    first = describe(cls, "One")
+    assert describe(cls, "One") is first
+    assert describe(cls, "Other").name == "Other"
+    cls.events.append(EventInterest("Pod", ("add",)))  # type: ignore[attr-defined]
+    assert len(describe(cls, "One").events or ()) == 2
+    cls.score = nothing  # type: ignore[attr-defined]
+    assert ExtensionPoint.SCORE in describe(cls, "One").points
+    cls.needs = "no list"  # type: ignore[attr-defined]
+    with pytest.raises(PluginDefinitionError):
+        describe(cls, "One")
+    del cls.needs, cls.score  # type: ignore[attr-defined]
+    assert ExtensionPoint.SCORE not in describe(cls, "One").points
+
+
 def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
     class Bare:
         def filter(self, state: Any, pod: Any, node: Any) -> None: ...
