@@ -1,6 +1,6 @@
 """Two `berth scheduler` processes and one Lease: the holder schedules, and the other stands by.
 
-BERTH_FAILOVERS is the number of leaders to kill (`make soak`: 100).
+`make test` kills two leaders. BERTH_FAILOVERS is the number that `make test-long` kills (`make soak`: 100).
 """
 
 from __future__ import annotations
@@ -82,14 +82,17 @@ async def replicas(servers: RealServers, tmp_path: Path, api: ApiClient) -> Asyn
     await made.kill_all()
 
 
+@pytest.mark.parametrize(
+    "failovers", [2, pytest.param(FAILOVERS, marks=pytest.mark.long)], ids=["few", "many"]
+)
 async def test_leaders_are_killed_one_after_the_other(
-    servers: RealServers, api: ApiClient, replicas: Replicas
+    servers: RealServers, api: ApiClient, replicas: Replicas, failovers: int
 ) -> None:
     chance = random.Random(1)
     leader = await replicas.start()
     holder = await replicas.holder_other_than("")
     async with Bindings(api) as bindings:
-        for number in range(1, FAILOVERS + 1):
+        for number in range(1, failovers + 1):
             standby = await replicas.start()
             await standby.ready()
             assert await replicas.holder() == holder  # one schedules, the other waits
@@ -102,11 +105,11 @@ async def test_leaders_are_killed_one_after_the_other(
             await bindings.all_bound(number * PODS_EACH)
         assert bindings.problems == []
         assert bindings.deleted == set()
-        assert len(bindings.node_of) == FAILOVERS * PODS_EACH
+        assert len(bindings.node_of) == failovers * PODS_EACH
     assert bound_twice(servers.audit_log) == []
     lease = await api.get("Lease", "kube-scheduler", "kube-system")
     assert lease is not None
-    assert lease["spec"]["leaseTransitions"] == FAILOVERS
+    assert lease["spec"]["leaseTransitions"] == failovers
     assert await leader.stop() == 0
     assert await replicas.holder() == ""
 

@@ -1,7 +1,8 @@
 """The API server is unreachable for a while: nothing is lost, nothing crashes, and the host catches up.
 
-BERTH_OUTAGE_S is the duration in seconds (`make soak`: a minute). BERTH_API_KILLS is the number of kills of
-the API server, one after the other (`make soak`: 100).
+`make test` has an outage of one second. BERTH_OUTAGE_S is the duration in seconds of the outage of `make
+test-long` (`make soak`: a minute). BERTH_API_KILLS is the number of kills of the API server, one after the
+other (`make soak`: 100).
 """
 
 from __future__ import annotations
@@ -62,27 +63,31 @@ async def scheduler(
     await process.kill()
 
 
-async def go_away(servers: RealServers, how: str) -> None:
-    """Make the API server unreachable. `frozen`: it accepts connections and answers nothing; `killed`: it
-    ends, and another one starts.
+async def go_away(servers: RealServers, how: str, outage_s: float) -> None:
+    """Make the API server unreachable for `outage_s` seconds.
+
+    `frozen`: it accepts connections and answers nothing; `killed`: it ends, and another one starts.
     """
     if how == "frozen":
         os.kill(servers.api_server_pid, signal.SIGSTOP)
-        await asyncio.sleep(OUTAGE_S)
+        await asyncio.sleep(outage_s)
         os.kill(servers.api_server_pid, signal.SIGCONT)
     else:
         await asyncio.to_thread(servers.stop_api_server, kill=True)
-        await asyncio.sleep(OUTAGE_S)
+        await asyncio.sleep(outage_s)
         await asyncio.to_thread(servers.start_api_server)
 
 
+@pytest.mark.parametrize(
+    "outage_s", [1.0, pytest.param(OUTAGE_S, marks=pytest.mark.long)], ids=["short", "long"]
+)
 @pytest.mark.parametrize("how", ["frozen", "killed"])
 async def test_outage_in_the_middle_of_work_loses_nothing(
-    own_servers: RealServers, api: ApiClient, scheduler: SchedulerProcess, how: str
+    own_servers: RealServers, api: ApiClient, scheduler: SchedulerProcess, how: str, outage_s: float
 ) -> None:
     async with Bindings(api) as bindings:
         await create_all(api, (pod(f"p{index}") for index in range(PODS)))
-        await go_away(own_servers, how)
+        await go_away(own_servers, how, outage_s)
         await bindings.all_bound(PODS)
         await create_all(api, (pod(f"q{index}") for index in range(PODS)))
         await bindings.all_bound(2 * PODS)
