@@ -19,16 +19,19 @@ RECORDS = {record["name"]: record for record in read_scenarios(GOLDEN, "events*"
 SCENARIOS = (
     "priority-order",
     "preemption-one-victim",
-    "bind-refused-by-admission",
     "bind-conflict",
-    "leader-election",
     "pvc-wait-for-first-consumer-static",
+)
+MORE_SCENARIOS = (
+    "bind-refused-by-admission",
+    "leader-election",
     "claim-allocated",
     "plugin-permit-wait-preempted",
     "pod-deleted-in-pre-bind",
     "pre-bind-refused-by-admission",
     "plugin-pre-bind-unschedulable",
 )
+"""Those of `make test-long`."""
 
 
 @pytest.fixture
@@ -37,7 +40,9 @@ async def empty_stage(servers: RealServers, tmp_path: Path) -> AsyncIterator[Sta
         yield ready
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [*SCENARIOS, *(pytest.param(name, marks=pytest.mark.long) for name in MORE_SCENARIOS)]
+)
 async def test_scenario_equals_its_recording(empty_stage: Stage, name: str) -> None:
     outcome = await run(RECORDS[name], empty_stage, "berth")
     assert outcome.difference is None
@@ -112,7 +117,7 @@ async def test_scheduler_that_does_not_start_is_a_difference(empty_stage: Stage)
 
 def test_recording_has_every_scenario() -> None:
     assert len(RECORDS) == 66
-    assert set(SCENARIOS) <= set(RECORDS)
+    assert {*SCENARIOS, *MORE_SCENARIOS} <= set(RECORDS)
 
 
 def test_summary_is_that_of_the_other_replays() -> None:

@@ -99,10 +99,17 @@ RUN_ELSEWHERE = {
 NEED_A_CLUSTER = {"docs/how-to/deploy.md", "docs/how-to/run-on-a-cluster.md"}
 """Pages that `tests/cluster/test_walk.py` runs on a real API server."""
 
+SLOW_PAGES = {"docs/how-to/measure.md", "docs/how-to/schedule-gangs.md"}
+"""Pages that take longest; `make test-long` runs them."""
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 each_page_that_does_something = pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.name) for page in PAGES if page.blocks and page.name not in NEED_A_CLUSTER],
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.long] if page.name in SLOW_PAGES else [])
+        for page in PAGES
+        if page.blocks and page.name not in NEED_A_CLUSTER
+    ],
 )
 
 

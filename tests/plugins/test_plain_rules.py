@@ -38,7 +38,7 @@ FILTERS: dict[type, Callable[[plain.Json, plain.Place], plain.Verdict]] = {
     NodeResourcesFit: plain.node_resources_fit,
 }
 each_filter = pytest.mark.parametrize("cls", FILTERS, ids=lambda cls: cls.__name__)
-few = settings(max_examples=50)
+few = settings(max_examples=25)
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU)
 
 

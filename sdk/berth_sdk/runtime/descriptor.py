@@ -7,6 +7,7 @@ refuses a class that cannot work, with the cure.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import sys
 from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ def _parts(cls: type) -> tuple[object, ...]:
     dictionaries among them, and what is in the modules, where `calls_host` reads functions.
     """
     parts: list[object] = []
-    for base in (*type(cls).__mro__, *cls.__mro__):
+    for base in (*inspect.getmro(type(cls)), *cls.__mro__):
         if base in (object, type):
             continue
         attributes = vars(base)

@@ -399,9 +399,10 @@ class StopsEverywhere(Plugin):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("act", ["delete", "update", "bind", "recreate", "terminate"])
-async def test_pod_is_in_its_right_place_whoever_acts_on_it_at_whatever_moment(act: str) -> None:
-    for moment in range(60):
+async def test_pod_is_in_its_right_place_whoever_acts_on_it_at_whatever_moment(act: str, every: int) -> None:
+    for moment in range(0, 60, every):
         objects = [node("n0", cpu="1"), node("n1", cpu="1"), pod("web", cpu="1")]
         if act == "terminate":
             objects[-1]["metadata"]["finalizers"] = ["example.com/stops-slowly"]

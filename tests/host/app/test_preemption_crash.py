@@ -185,7 +185,7 @@ def _stopping(server: ApiServer) -> ObjectRef | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     turns=st.integers(0, 40),
     slowly=st.booleans(),

@@ -224,6 +224,7 @@ async def test_reconcile_of_the_first_attachment_lists_no_reservation(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_reconcile_list_that_is_larger_than_a_message_is_sent_in_pages(tmp_path: Path) -> None:
     """As a unary call it was over the agreed size, sent again for ever, and kept the plugin out."""
     path = tmp_path / "p.sock"

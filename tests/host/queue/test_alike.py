@@ -172,7 +172,7 @@ class Life:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     sharing=st.sampled_from([PLUGINS, PLUGINS, ("Fit", "Victims"), ("Labels",)]),
     pods=st.lists(WAITING, min_size=2, max_size=8),

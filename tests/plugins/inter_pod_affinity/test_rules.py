@@ -29,7 +29,7 @@ from support.asking import InProcess, Plug
 from support.plain_rules import Verdict
 from support.served import Served
 
-few = settings(max_examples=150)
+few = settings(max_examples=75)
 
 
 def plug_of(cluster: AffineCluster) -> Plug:

@@ -31,7 +31,7 @@ from support.spread_strategies import clusters, peers
 Json = dict[str, Any]
 Case = tuple[Json, Cluster]
 Question = tuple[str, list[plain_rules.Json], list[Json]]
-few = settings(max_examples=200, deadline=None)
+few = settings(max_examples=100, deadline=None)
 RESOURCES = {
     "ReplicationController": "replicationcontrollers",
     "ReplicaSet": "apps/replicasets",

@@ -258,7 +258,7 @@ def shown(status: Status) -> plain.Verdict:
 
 @pytest.mark.slow
 @each_plugin
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps=steps, wanted=wishes, data=st.data())
 def test_verdicts_equal_a_computation_by_the_rules_as_the_cluster_changes(
     cls: type, steps: list[tuple[str, Any]], wanted: list[Any], data: st.DataObject
@@ -280,7 +280,7 @@ def test_verdicts_equal_a_computation_by_the_rules_as_the_cluster_changes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [VolumeRestrictions, NodeVolumeLimits], ids=lambda cls: cls.__name__)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     steps=steps,
     wanted=wishes,

@@ -63,7 +63,7 @@ def members(count: int, **fields: Any) -> list[Pod]:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), nodes=clusters(), groups=old_groups(), one_by_one=st.booleans())
 def test_columns_find_the_victims_that_the_rules_find(
     data: st.DataObject, nodes: list[PlainNode], groups: dict[str, PodGroup], one_by_one: bool

@@ -260,7 +260,7 @@ STEPS: Final = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     first=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2), st.integers(0, 3)), max_size=14),
     rounds=st.lists(
