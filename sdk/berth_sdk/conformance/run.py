@@ -101,14 +101,14 @@ def chosen(subject: Subject, level: str) -> list[Case]:
 def run(
     target: Target,
     subject: Subject,
-    level: str,
+    cases: Sequence[Case],
     told: Callable[[Result], None] = lambda _result: None,
     limit_s: float = LIMIT_S,
 ) -> Report:
-    """Run all cases for a plugin, and return the report. `told`: is called with each result as it comes."""
+    """Run cases with a plugin, and return the report. `told`: is called with each result as it comes."""
     points = [spelled(point) for point in subject.plugin.points]
     report = Report(target.address, subject.plugin.name, points)
-    for result in _results(target, subject, chosen(subject, level), limit_s):
+    for result in _results(target, subject, cases, limit_s):
         report.results.append(result)
         told(result)
     return report

@@ -18,6 +18,8 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"
 _DEFAULT_S = {"PreFilter": 0.25, "Filter": 0.25, "PreScore": 0.25, "Score": 0.25}
 AT_ONCE = 16
+WARM_UP_S = 5.0
+"""The time for each of the first calls, in which a process may still compile its code."""
 judges = declares("PRE_FILTER", "FILTER", "PRE_SCORE", "SCORE")
 
 
@@ -298,7 +300,7 @@ def _in_time(host: Host) -> None:
     failed: CallError | None = None
     for number in range(8):
         cycle = host.cycle()
-        patience_s = 5.0 if number < 3 else limit_s
+        patience_s = WARM_UP_S if number < 3 else limit_s
         try:
             cycle.ask(rpc, cycle.context(complete=True), candidates=host.candidates(), patience_s=patience_s)
         except CallError as err:

@@ -1,0 +1,152 @@
+"""`berth-sdk conformance`: its exit codes, its text, its JSON and its JUnit."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+from xml.etree import ElementTree
+
+import grpc
+import pytest
+from berth_sdk.__main__ import main
+from berth_sdk.conformance import host
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from support.conforming_plugin import ConformingPlugin, RefusalError
+
+
+class Judge(ConformingPlugin):
+    """A plugin with one point, so that few cases run."""
+
+    points: ClassVar[tuple[str, ...]] = ("PERMIT",)
+    is_snapshot: ClassVar[bool] = False
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with Judge().serving(tmp_path) as found:
+        yield found
+
+
+def test_conformant_plugin_ends_with_0_and_its_verdict(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", address]) == 0
+    *cases, verdict = capsys.readouterr().out.splitlines()
+    passed = sum(line.startswith("pass  ") for line in cases)
+    skipped = sum(line.startswith("skip  ") for line in cases)
+    assert passed > 15
+    assert verdict == f"Kit: conformant, {passed} passed, 0 failed, {skipped} skipped"
+
+
+def test_json_has_every_case_and_the_numbers(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "kit.xml"
+    assert main(["conformance", address, "--json", "--junit", str(junit)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["endpoint", "plugin", "points", "cases", "passed", "failed", "skipped"]
+    assert (found["endpoint"], found["plugin"], found["points"]) == (address, "Kit", ["permit"])
+    assert all(list(one) == ["id", "point", "level", "result", "detail"] for one in found["cases"])
+    assert len(found["cases"]) == found["passed"] + found["failed"] + found["skipped"]
+    assert {one["level"] for one in found["cases"]} == {"core", "binding"}
+    suite = ElementTree.parse(junit).getroot()[0]
+    assert (int(suite.attrib["tests"]), suite.attrib["failures"]) == (len(found["cases"]), "0")
+
+
+def test_level_leaves_out_the_later_ones(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", address, "--level", "core", "--json"]) == 0
+    assert {one["level"] for one in json.loads(capsys.readouterr().out)["cases"]} == {"core"}
+
+
+class Refuses(Judge):
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        return identity.ConfigureResponse(error="slots: must be a whole number above 0")
+
+
+def test_refused_arguments_fail_one_case_and_skip_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Refuses().serving(tmp_path) as address:
+        assert main(["conformance", address]) == 1
+    out = capsys.readouterr().out
+    assert "fail  configure.accepted: Configure refuses the arguments: slots: must be" in out
+    assert "give them with --args" in out
+    assert out.splitlines()[-1].startswith("Kit: not conformant, ")
+
+
+class OfAnotherMajor(Judge):
+    major: ClassVar[int] = 2
+
+
+def test_server_of_another_major_fails_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with OfAnotherMajor().serving(tmp_path) as address:
+        assert main(["conformance", address]) == 1
+    assert "Handshake supports the majors 2; the kit speaks major 1" in capsys.readouterr().out
+
+
+def test_nobody_there_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", f"unix:{tmp_path}/nobody.sock"]) == 3
+    assert "no gRPC server can be reached there" in capsys.readouterr().err
+
+
+def test_server_of_something_else_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        assert main(["conformance", f"127.0.0.1:{server.getsockname()[1]}"]) == 3
+        server.shutdown(socket.SHUT_RDWR)
+    assert "127.0.0.1" in capsys.readouterr().err
+
+
+class Hangs(Judge):
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
+    def Handshake(self, request: Any) -> Any:  # noqa: N802
+        self.over.wait()
+        raise RefusalError(grpc.StatusCode.UNAVAILABLE)
+
+
+def test_handshake_that_hangs_ends_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host, "HANDSHAKE_S", 0.2)
+    plugin = Hangs()
+    with plugin.serving(tmp_path) as address:
+        assert main(["conformance", address]) == 3
+        plugin.over.set()
+    assert "no answer to Handshake" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--args", "{"], "--args: this is not JSON"),
+        (["--args", "[]"], "--args []: "),
+        (["--args", "/no/such/file"], "--args /no/such/file: "),
+        (["--plugin", "Other"], "the server has no plugin 'Other'; it has Kit"),
+        (["--junit", "/no/such/folder/kit.xml"], "there is no such folder"),
+        (["--tls-ca", "/no/such/file"], "add --tls-cert, --tls-key"),
+    ],
+    ids=["broken JSON", "a list", "no file", "another plugin", "no folder", "half of TLS"],
+)
+def test_wrong_options_end_with_2_and_the_remedy(
+    words: list[str], text: str, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", address, *words]) == 2
+    assert text in capsys.readouterr().err

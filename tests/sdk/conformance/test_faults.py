@@ -1,0 +1,367 @@
+"""The conformance kit passes plugins that keep every rule, and names the case that a wrong one breaks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+import pytest
+from berth_sdk.conformance import run
+from berth_sdk.conformance import scheduling as scheduling_cases
+from berth_sdk.conformance.host import Target
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from support.conforming_plugin import SUCCESS, ConformingPlugin, RefusalError, decided
+from support.waiting import PATIENCE_S
+
+SLOW = ("memory.cycles",)
+"""Cases that are run where they are meant alone."""
+
+
+def report_of(plugin: ConformingPlugin, folder: Path, level: str = "group", *only: str) -> run.Report:
+    """Run the cases; `only`: these alone; else all but the slow ones."""
+    with plugin.serving(folder) as address:
+        target = Target(address)
+        (subject,) = run.subjects(run.hello_of(target))
+        cases = [
+            one for one in run.chosen(subject, level) if (one.id in only if only else one.id not in SLOW)
+        ]
+        return run.run(target, subject, cases, limit_s=PATIENCE_S)
+
+
+def failures(report: run.Report) -> dict[str, str]:
+    return {one.case.id: one.detail for one in report.results if one.result == "fail"}
+
+
+class InNames(ConformingPlugin):
+    is_snapshot = False
+    fields: ClassVar[dict[str, Any]] = {"pod_sensitivity": identity.POD_SENSITIVITY_NODE}
+
+
+class OfGroups(ConformingPlugin):
+    points = ("PLACEMENT_GENERATE", "PLACEMENT_SCORE", "NORMALIZE_PLACEMENT_SCORE", "PLACEMENT_FEASIBLE")
+
+    def lacking(self, ctx: pb.CallContext) -> list[pb.Missing.ValueType]:
+        self.pods[ctx.cycle_id] = pb.PodSummary()
+        return super().lacking(ctx)
+
+    def PlacementFeasible(self, request: Any) -> Any:  # noqa: N802
+        failed = range(min(request.max_failures, request.remaining) + 1)
+        steps = sum(request.remaining - number + 1 for number in failed)
+        return scheduling.PlacementFeasibleResponse(runs=[scheduling.FeasibleRun(count=steps)])
+
+    def NormalizePlacementScore(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.NormalizePlacementScoreResponse(scores=[50] * len(request.placements))
+
+
+@pytest.mark.parametrize("plugin", [ConformingPlugin, InNames, OfGroups], ids=lambda plugin: plugin.__name__)
+def test_kit_passes_a_plugin_that_keeps_every_rule(plugin: type[ConformingPlugin], tmp_path: Path) -> None:
+    report = report_of(plugin(), tmp_path)
+    assert failures(report) == {}
+    assert report.conforms
+
+
+# --- one fault each -----------------------------------------------------------------------------------------
+
+
+class ScoreOver100(ConformingPlugin):
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Score(request)
+        answer.scores.dense[0] = 101
+        return answer
+
+
+class ScoresTooShort(ConformingPlugin):
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Score(request)
+        del answer.scores.dense[0]
+        return answer
+
+
+class IndexOutOfRange(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        answer.verdicts.rejected.add(nodes=pb.NodeSet(bitmap=b"\x00\x00\x00\x00\x01"))
+        return answer
+
+
+class NodeTwice(InNames):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        name = request.candidates.names[0]
+        answer = super().Filter(request)
+        answer.verdicts.rejected.add(nodes=pb.NodeSet(names=[name, name]))
+        return answer
+
+
+class NodeInTwoGroups(InNames):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        for _ in range(2):
+            answer.verdicts.rejected.add(nodes=pb.NodeSet(names=request.candidates.names[:1]))
+        return answer
+
+
+class UnknownNode(InNames):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        answer.verdicts.rejected.add(nodes=pb.NodeSet(names=["no-such-node"]))
+        return answer
+
+
+class EarlyScores(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        scores = [1] * len(self.within(request.candidates))
+        return scheduling.FilterResponse(early_scores=scheduling.Scores(dense=scores))
+
+
+class UnknownCode(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        answer.ctx.status.MergeFromString(b"\x08\x63")
+        return answer
+
+
+class ReasonsWithoutCode(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.FilterResponse(ctx=pb.ReplyContext(status=pb.PluginStatus(reasons=["no"])))
+
+
+class NamesNoCycle(ConformingPlugin):
+    def echo(self, request: Any, answer: Any) -> None:
+        pass
+
+
+class AnswersTooLarge(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.FilterResponse(ctx=pb.ReplyContext(plugin_token=bytes(5 * 1024 * 1024)))
+
+
+class Undecided(ConformingPlugin):
+    def Reserve(self, request: Any) -> Any:  # noqa: N802
+        super().Reserve(request)
+        return scheduling.ReserveResponse()
+
+
+class ClaimsToHaveBound(ConformingPlugin):
+    def Bind(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.BindResponse(ctx=decided())
+
+
+class UnreservesOnce(ConformingPlugin):
+    def Unreserve(self, request: Any) -> Any:  # noqa: N802
+        if all(item.cycle_id in self.given_back for item in request.items):
+            return scheduling.UnreserveResponse()
+        return super().Unreserve(request)
+
+
+class ReservesAfterUnreserve(ConformingPlugin):
+    def Reserve(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.ReserveResponse(ctx=decided())
+
+
+class RefusesTheDuplicate(ConformingPlugin):
+    def Reserve(self, request: Any) -> Any:  # noqa: N802
+        if request.ctx.cycle_id in self.reserved:
+            return scheduling.ReserveResponse(ctx=decided(pb.PluginStatus.CODE_UNSCHEDULABLE))
+        return super().Reserve(request)
+
+
+class NeverMissesState(ConformingPlugin):
+    def lacking(self, ctx: pb.CallContext) -> list[pb.Missing.ValueType]:
+        return [one for one in super().lacking(ctx) if one != pb.MISSING_STATE]
+
+
+class AppliesAnyBase(ConformingPlugin):
+    def is_base(self, delta: pb.StateDelta) -> bool:
+        return True
+
+    def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
+        return True
+
+
+class IgnoresSums(ConformingPlugin):
+    def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
+        return True
+
+
+class ForgetsIds(ConformingPlugin):
+    def Handshake(self, request: Any) -> Any:  # noqa: N802
+        self.named.clear()
+        return super().Handshake(request)
+
+
+class AcceptsAnyId(ConformingPlugin):
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        self.named.append(request.attachment_id)
+        return super().Configure(request)
+
+
+class ForgetsTheRepeat(ConformingPlugin):
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Configure(request)
+        self.named.remove(request.attachment_id)
+        return answer
+
+
+class BreaksOnUnknownValues(ConformingPlugin):
+    def lacking(self, ctx: pb.CallContext) -> list[pb.Missing.ValueType]:
+        for end in ctx.ended:
+            pb.CycleEnd.Outcome.Name(end.outcome)
+        return super().lacking(ctx)
+
+
+class AnotherInstance(ConformingPlugin):
+    def Probe(self, request: Any) -> Any:  # noqa: N802
+        super().Probe(request)
+        return identity.ProbeResponse(ready=True, instance_id="instance-2")
+
+
+class PatchesStrangers(ConformingPlugin):
+    def PreBind(self, request: Any) -> Any:  # noqa: N802
+        answer = super().PreBind(request)
+        for patch in answer.patches:
+            patch.resource = "services"
+        return answer
+
+
+class RefusesLargeRequests(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        if request.ByteSize() > 1_000_000:
+            raise RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
+        return super().Filter(request)
+
+
+class FlipsAnswers(ConformingPlugin):
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Score(request)
+        self.flips = getattr(self, "flips", 0) + 1
+        answer.scores.dense[0] = self.flips % 100
+        return answer
+
+
+class OneStatusForAll(ConformingPlugin):
+    def SimulateFilter(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.SimulateFilterResponse(statuses=[SUCCESS])
+
+
+class StepsTooFew(OfGroups):
+    def PlacementFeasible(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.PlacementFeasibleResponse(runs=[scheduling.FeasibleRun(count=1)])
+
+
+FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
+    (ScoreOver100, "score.answer", "the score 101, which is outside 0..100"),
+    (ScoresTooShort, "score.answer", "7 scores for 8 candidates"),
+    (IndexOutOfRange, "filter.answer", "the index 32, which is no candidate"),
+    (NodeTwice, "filter.answer", "lists the node 'kit-node-0' twice"),
+    (NodeInTwoGroups, "filter.answer", "in two groups"),
+    (UnknownNode, "filter.answer", "'no-such-node', which is no candidate"),
+    (
+        EarlyScores,
+        "filter.early-scores",
+        "early scores, which SCORE_NORMALIZATION_UNSPECIFIED does not allow",
+    ),
+    (UnknownCode, "filter.answer", "the unknown code 99"),
+    (ReasonsWithoutCode, "filter.answer", "reasons without a code"),
+    (NamesNoCycle, "filter.answer", "no cycle_id"),
+    (AnswersTooLarge, "filter.answer", "larger than max_message_bytes"),
+    (Undecided, "reserve.answer", "without a code; the plugin must decide"),
+    (ClaimsToHaveBound, "bind.answer", "claims that the pod is bound"),
+    (UnreservesOnce, "unreserve.repeat", "does not name the cycle"),
+    (ReservesAfterUnreserve, "reserve.late", "asks for CODE_ERROR"),
+    (RefusesTheDuplicate, "reserve.duplicate", "the first answer was CODE_SUCCESS"),
+    (NeverMissesState, "state.missing", "asks for MISSING_STATE"),
+    (AppliesAnyBase, "state.other-base", "asks for MISSING_STATE"),
+    (AppliesAnyBase, "syncState.other-base", "applies a delta although its base is not"),
+    (IgnoresSums, "syncState.wrong-sums", "whose node_count is wrong"),
+    (ForgetsIds, "configure.remembers", "after 63 more Handshakes"),
+    (AcceptsAnyId, "configure.unknown-id", "asks for PERMISSION_DENIED"),
+    (ForgetsTheRepeat, "configure.repeat", "PERMISSION_DENIED"),
+    (BreaksOnUnknownValues, "calls.unknown-values", "UNKNOWN"),
+    (AnotherInstance, "probe.answer", "'instance-2'"),
+    (PatchesStrangers, "preBind.rounds", "services"),
+    (RefusesLargeRequests, "calls.large", "too large"),
+    (FlipsAnswers, "score.repeat", "the call is pure"),
+    (OneStatusForAll, "simulateFilter.answer", "1 statuses for 5 scenarios"),
+    (StepsTooFew, "placementFeasible.answer", "runs of 1 steps in all for 4 steps"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "case_id", "detail"), FAULTS, ids=[f"{row[0].__name__}-{row[1]}" for row in FAULTS]
+)
+def test_kit_names_the_case_that_a_wrong_plugin_breaks(
+    plugin: type[ConformingPlugin], case_id: str, detail: str, tmp_path: Path
+) -> None:
+    right = "handshake.answer"
+    report = report_of(plugin(), tmp_path, "group", case_id, right)
+    found = failures(report)
+    assert list(found) == [case_id]
+    assert detail in found[case_id]
+    assert not report.conforms
+
+
+class Late(ConformingPlugin):
+    """Answers Filter only after the deadline, when the host has dropped the call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
+    def answer(self, rpc: str, request: Any, reply: Any) -> Any:
+        if rpc == "Filter":
+            self.over.wait()
+        return super().answer(rpc, request, reply)
+
+
+def test_kit_names_answers_that_come_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling_cases, "WARM_UP_S", 0.1)
+    plugin = Late()
+    with plugin.serving(tmp_path) as address:
+        target = Target(address)
+        (subject,) = run.subjects(run.hello_of(target))
+        cases = [one for one in run.chosen(subject, "core") if one.id == "calls.in-time"]
+        report = run.run(target, subject, cases)
+        plugin.over.set()  # the server stops when its calls have ended
+    assert "the host drops a later answer" in failures(report)["calls.in-time"]
+
+
+class Leaks(ConformingPlugin):
+    """Keeps a copy of every pod."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        self.kept.append(f"{request.ctx.cycle_id}{request.ctx.pod.summary}" * 2)
+        return super().Filter(request)
+
+
+@pytest.mark.slow
+def test_kit_names_memory_that_grows_with_every_cycle(tmp_path: Path) -> None:
+    found = failures(report_of(Leaks(), tmp_path, "stateful", "memory.cycles"))
+    assert "grows with every cycle" in found["memory.cycles"]
+
+
+class Dies(ConformingPlugin):
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        assert self.server is not None
+        self.server.stop(0)
+        raise RefusalError(grpc.StatusCode.UNAVAILABLE, "the process ends")
+
+
+def test_cases_after_the_death_of_a_server_say_why_they_were_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RETURN_S", 0.0)
+    report = report_of(Dies(), tmp_path, "core", "filter.answer", "score.answer", "score.some")
+    results = {one.case.id: one for one in report.results}
+    assert [one.result for one in report.results] == ["pass", "fail", "skip"]
+    assert "UNAVAILABLE" in results["score.answer"].detail or "CANCELLED" in results["score.answer"].detail
+    assert "does not answer any more since the case score.answer" in results["score.some"].detail

@@ -1,0 +1,267 @@
+"""A plugin over raw servicers that keeps every rule, and variants of it that break one each.
+
+`ConformingPlugin` rejects nothing and scores by the node's index. A fault overrides one method. It serves
+from threads of the test's process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from berth_sdk.plugin.v1 import state_pb2
+from google.protobuf.message_factory import GetMessageClass
+from support.scripted_plugin import SERVICES, descriptor
+
+SUCCESS = pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+POINTS = ("FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND", "POST_BIND")
+
+
+class RefusalError(Exception):
+    """A call that ends with a gRPC code."""
+
+    def __init__(self, code: grpc.StatusCode, text: str = "refused") -> None:
+        self.code = code
+        super().__init__(text)
+
+
+class ConformingPlugin:
+    """Keeps every rule. `points`, `fields`: of its descriptor."""
+
+    points: ClassVar[tuple[str, ...]] = POINTS
+    is_snapshot: ClassVar[bool] = True
+    fields: ClassVar[dict[str, Any]] = {}
+    major: ClassVar[int] = 1
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.named: deque[str] = deque(maxlen=64)
+        self.attachment_id = ""
+        self.version: tuple[int, int] | None = None
+        self.nodes: dict[int, int] = {}
+        self.pods: dict[str, pb.PodSummary] = {}
+        self.reserved: dict[str, str] = {}
+        self.given_back: set[str] = set()
+        self.server: grpc.Server | None = None
+        self.hello = identity.HandshakeResponse(
+            supported=[identity.ContractVersion(major=self.major)],
+            plugins=[descriptor("Kit", *self.points, snapshot=self.is_snapshot, **self.fields)],
+            instance_id="instance-1",
+        )
+        self.hello.started_at.FromSeconds(1_763_638_000)
+
+    # --- identity ---
+
+    def Handshake(self, request: Any) -> Any:  # noqa: N802
+        self.named.append(request.attachment_id)
+        return self.hello
+
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        if request.attachment_id not in self.named:
+            raise RefusalError(DENIED)
+        if request.accepted and not request.trial:
+            self.attachment_id = request.attachment_id
+        return identity.ConfigureResponse()
+
+    def check(self, attachment_id: str) -> None:
+        if attachment_id != self.attachment_id:
+            raise RefusalError(DENIED)
+
+    def Probe(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        return identity.ProbeResponse(ready=True, instance_id="instance-1")
+
+    def Drain(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        return identity.DrainResponse()
+
+    # --- state ---
+
+    def apply(self, deltas: list[pb.StateDelta], full: bool) -> bool:
+        """Apply the chunks of one delta; return False if the copy lacks their base, or the sums differ."""
+        target = (deltas[0].target.epoch, deltas[0].target.generation)
+        if self.version == target and not full:
+            return True
+        if not full and not self.is_base(deltas[0]):
+            return False
+        nodes = {} if full else dict(self.nodes)
+        for delta in deltas:
+            for index in delta.removed:
+                nodes.pop(index, None)
+        for delta in deltas:
+            nodes.update({state.index: state.generation for state in delta.upserts})
+        last = deltas[-1]
+        if not self.is_sum(nodes, last):
+            return False
+        self.nodes, self.version = nodes, target
+        return True
+
+    def is_base(self, delta: pb.StateDelta) -> bool:
+        return self.version == (delta.base.epoch, delta.base.generation)
+
+    def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
+        return (len(nodes), sum(nodes.values()) % 2**53) == (last.node_count, last.generation_sum)
+
+    def have(self) -> pb.StateVersion | None:
+        return (
+            None
+            if self.version is None
+            else pb.StateVersion(epoch=self.version[0], generation=self.version[1])
+        )
+
+    def SyncState(self, chunks: list[Any]) -> Any:  # noqa: N802
+        self.check(chunks[0].attachment_id)
+        if [chunk.sequence for chunk in chunks] != list(range(len(chunks))):
+            raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the chunks")
+        done = self.apply([chunk.chunk for chunk in chunks], chunks[0].full)
+        return state_pb2.SyncStateResponse(have=self.have(), need_full=not done)
+
+    def Reconcile(self, pages: list[Any]) -> Any:  # noqa: N802
+        self.check(pages[0].attachment_id)
+        if pages[0].sequence:
+            raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the pages")
+        live = {one.cycle_id: one.node_name for page in pages for one in page.live}
+        unknown = [one for one in live if one not in self.reserved]
+        self.reserved = {one: node for one, node in self.reserved.items() if one in live}
+        return state_pb2.ReconcileResponse(unknown_cycle_ids=unknown)
+
+    # --- cycles ---
+
+    def lacking(self, ctx: pb.CallContext) -> list[pb.Missing.ValueType]:
+        """Return what a call lacks, after its delta was applied."""
+        for end in ctx.ended:
+            self.pods.pop(end.cycle_id, None)
+        if ctx.HasField("delta"):
+            self.apply([ctx.delta], not ctx.delta.HasField("base"))
+        if ctx.HasField("version") and self.version != (ctx.version.epoch, ctx.version.generation):
+            return [pb.MISSING_STATE]
+        if ctx.pod.complete:
+            self.pods[ctx.cycle_id] = ctx.pod.summary
+        return [] if ctx.cycle_id in self.pods else [pb.MISSING_POD]
+
+    def within(self, nodes: pb.NodeSet) -> list[int]:
+        if not self.is_snapshot:
+            return list(range(len(nodes.names)))
+        if nodes.complement:
+            return sorted(self.nodes)
+        return [i for i in range(8 * len(nodes.bitmap)) if nodes.bitmap[i // 8] >> i % 8 & 1]
+
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.FilterResponse()
+
+    def SimulateFilter(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.SimulateFilterResponse(statuses=[SUCCESS] * len(request.scenarios))
+
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        scores = [index % 100 for index in self.within(request.candidates)]
+        return scheduling.ScoreResponse(scores=scheduling.Scores(dense=scores))
+
+    def Reserve(self, request: Any) -> Any:  # noqa: N802
+        if request.ctx.cycle_id in self.given_back:
+            return scheduling.ReserveResponse(ctx=decided(pb.PluginStatus.CODE_ERROR))
+        self.reserved[request.ctx.cycle_id] = request.node_name
+        return scheduling.ReserveResponse(ctx=decided())
+
+    def Unreserve(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        done = [item.cycle_id for item in request.items]
+        self.given_back.update(done)
+        for cycle_id in done:
+            self.reserved.pop(cycle_id, None)
+        return scheduling.UnreserveResponse(done_cycle_ids=done)
+
+    def Permit(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.PermitResponse(ctx=decided())
+
+    def PreBindPreFlight(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.PreBindPreFlightResponse()
+
+    def PreBind(self, request: Any) -> Any:  # noqa: N802
+        answer = scheduling.PreBindResponse(ctx=decided())
+        if not request.patched:
+            body = b'{"metadata":{"annotations":{"example.com/kit":"1"}}}'
+            answer.patches.add(resource="pods", ref=request.ctx.pod.summary.ref, merge_patch_json=body)
+        return answer
+
+    def Bind(self, request: Any) -> Any:  # noqa: N802
+        return scheduling.BindResponse(ctx=decided(), host_binds=True)
+
+    # --- the server ---
+
+    def answer(self, rpc: str, request: Any, reply: Any) -> Any:
+        """Return the answer to a call. Raises RefusalError."""
+        with self.lock:
+            return self._answer(rpc, request, reply)
+
+    def _answer(self, rpc: str, request: Any, reply: Any) -> Any:
+        method = getattr(self, rpc, None)
+        if isinstance(request, list) or "ctx" not in request.DESCRIPTOR.fields_by_name:
+            return reply() if method is None else method(request)
+        self.check(request.ctx.attachment_id)
+        if missing := self.lacking(request.ctx):
+            found = reply()
+            found.ctx.missing.extend(missing)
+            if (have := self.have()) is not None:
+                found.ctx.have.CopyFrom(have)
+        else:
+            found = reply() if method is None else method(request)
+        self.echo(request, found)
+        return found
+
+    def echo(self, request: Any, answer: Any) -> None:
+        """Name the cycle in an answer."""
+        answer.ctx.cycle_id = request.ctx.cycle_id
+
+    @contextmanager
+    def serving(self, folder: Path) -> Iterator[str]:
+        """Serve at a Unix socket; yields its address."""
+        self.server = grpc.server(ThreadPoolExecutor(32))
+        for service in SERVICES:
+            handlers = {}
+            for method in service.methods:
+                make: Any = (
+                    grpc.stream_unary_rpc_method_handler
+                    if method.client_streaming
+                    else grpc.unary_unary_rpc_method_handler
+                )
+                reply = GetMessageClass(method.output_type)
+                handlers[method.name] = make(
+                    self._handler(method.name, reply, method.client_streaming),
+                    request_deserializer=GetMessageClass(method.input_type).FromString,
+                    response_serializer=lambda found: found.SerializeToString(),
+                )
+            self.server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service.full_name, handlers),)
+            )
+        address = f"unix:{folder / 'kit.sock'}"
+        self.server.add_insecure_port(address)
+        self.server.start()
+        try:
+            yield address
+        finally:
+            self.server.stop(0).wait()
+
+    def _handler(self, rpc: str, reply: Any, is_stream: bool) -> Any:
+        def handle(request: Any, context: Any) -> Any:
+            asked = list(request) if is_stream else request
+            try:
+                return self.answer(rpc, asked, reply)
+            except RefusalError as err:
+                context.abort(err.code, str(err))
+
+        return handle
+
+
+def decided(code: pb.PluginStatus.Code.ValueType = pb.PluginStatus.CODE_SUCCESS) -> pb.ReplyContext:
+    """Return a reply's context with a decision."""
+    return pb.ReplyContext(status=pb.PluginStatus(code=code))
