@@ -84,12 +84,6 @@ class KnownSlots:
         known.sort()
         return np.array(known, dtype=np.intp)
 
-    def learn_one(self, slot: int) -> None:
-        """Add a slot that has a node."""
-        self._mask[slot] = True
-        if self._unknown is not None:
-            self._unknown.discard(slot)
-
     def learn(self, slots: Rows, *, in_use: int) -> None:
         """Add these slots. `in_use`: the number of slots that have a node."""
         if self._unknown is not None and len(slots) <= FEW:

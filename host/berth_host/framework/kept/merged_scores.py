@@ -180,13 +180,12 @@ class MergedScores:
         """Learn the scores of rows whose scores by the Node hold. Rows with a content that the other plugins
         have scored get the same scores.
         """
-        slots = nodes.slots.tolist()
-        numbers = shared.numbers(nodes._columns, slots)
+        slots = nodes.slots
+        numbers = shared.numbers(nodes._columns, slots.tolist())
         scores = shared.find(numbers)
-        known = nodes
         if None in scores:
             unknown = [at for at, score in enumerate(scores) if score is None]
-            asked = nodes if len(unknown) == len(slots) else nodes.take(unknown)
+            asked = nodes if len(unknown) == len(scores) else nodes.take(unknown)
             failed = await self._ask(self._about_pods, cycle, asked, by_node=True)
             if failed is not None:
                 return failed
@@ -198,13 +197,12 @@ class MergedScores:
                 )
             if asked is nodes:
                 return None
-            known = nodes.take([at for at, score in enumerate(scores) if score is not None])
-        for slot, score in zip(slots, scores, strict=True):
-            if score is not None:
-                for column, raw in zip(self._about_pods, score, strict=True):
-                    column.raw[slot] = raw
-                self._known.learn_one(slot)
-        self._note_new(known.slots, self._about_pods)
+            slots = slots.take([at for at, score in enumerate(scores) if score is not None])
+        known = [score for score in scores if score is not None]
+        for column, raw in zip(self._about_pods, zip(*known, strict=True), strict=False):
+            column.raw[slots] = raw
+        self._known.learn(slots, in_use=nodes.snapshot_size)
+        self._note_new(slots, self._about_pods)
         return None
 
     async def _ask(

@@ -183,20 +183,22 @@ class MergedVerdicts:
         if shared is None or len(nodes) > MOST_ROWS:
             await self._ask(self._about_pods, cycle, nodes)
             return
-        slots = nodes.slots.tolist()
-        numbers = shared.numbers(nodes._columns, slots)
+        slots = nodes.slots
+        numbers = shared.numbers(nodes._columns, slots.tolist())
         codes = shared.find(numbers)
         if None in codes:
             unknown = [at for at, code in enumerate(codes) if code is None]
-            asked = nodes if len(unknown) == len(slots) else nodes.take(unknown)
+            asked = nodes if len(unknown) == len(codes) else nodes.take(unknown)
             if await self._ask(self._about_pods, cycle, asked):
-                learnt = asked.slots.tolist()
-                shared.keep([numbers[at] for at in unknown], self._codes.take(learnt).tolist())
-        for slot, code in zip(slots, codes, strict=True):
-            if code is not None:
-                if self._codes.item(slot) != code:
-                    self._codes[slot], self._outcome = code, None
-                self._known.learn_one(slot)
+                learnt = self._codes.take(asked.slots).tolist()
+                shared.keep([numbers[at] for at in unknown], learnt)
+            if asked is nodes:
+                return
+            slots = slots.take([at for at, code in enumerate(codes) if code is not None])
+            codes = [code for code in codes if code is not None]
+        if self._codes.take(slots).tolist() != codes:
+            self._codes[slots], self._outcome = codes, None
+        self._known.learn(slots, in_use=nodes.snapshot_size)
 
     def _put_together(self, nodes: NodeTable) -> _Together:
         """Return the verdicts on all rows; built again only if a verdict changed."""
