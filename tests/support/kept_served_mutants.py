@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from berth_host.attach import handshake
 from berth_host.attach.feed import InstanceFeed
+from berth_host.framework.kept import keep_answers
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.rpc.client import PluginClient
 from berth_sdk.cycle_state import CycleState
@@ -59,3 +60,8 @@ def tokens_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def rows_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A node that changed keeps its verdict and its score."""
     patch.setattr(StaleSlots, "since_last", lambda self, columns: [])
+
+
+def instances_are_not_told_apart_within_a_cycle(patch: pytest.MonkeyPatch) -> None:
+    """A cycle keeps to the answers that it began with, although another instance is active now."""
+    patch.setattr(KeepAnswers, "_kept_for", lambda self, cycle: keep_answers._begun(cycle))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from berth_host.framework.framework import Framework
+from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
@@ -360,6 +362,60 @@ async def test_newer_instance_is_asked_anew(tmp_path: Path, monkeypatch: pytest.
             assert world.node_of("any-6") == "b"
 
 
+async def _place_beside_a_restart(
+    made: Any, step: str, labels: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, list[str]]:
+    """Restart the plugin, with other answers, in the cycle of a pod whose kind has kept answers, right before
+    `step`. Return the pod's node, and the calls to the new instance.
+    """
+    nodes = [
+        node("a", labels={"mark": "10", "other": "50"}),
+        node("b", labels={"mark": "90", "closed": "", "other": "90"}),
+        node("c", labels={"mark": "50", "other": "10"}),
+    ]
+    run = getattr(Framework, step)
+    async with made.world(nodes) as world:
+        plugin = world.host.attachments.attached_places.plugins["Marks"]
+        for number in range(3):
+            await _place(world, pod(f"kept-{number}", labels=labels))
+        Marks.asked.clear()
+        await _place(world, pod("kept-3", labels=labels))
+        assert Marks.asked == []
+
+        async def run_after_the_restart(framework: Framework, cycle: Cycle, *rest: Any) -> Any:
+            if cycle.pod.name == "beside" and plugin.active is before:
+                made.servers[-1].stop(0)
+                await until(lambda: plugin.active is None)
+                monkeypatch.setattr(Marks, "mark", "other")
+                monkeypatch.setattr(Marks, "refused", "nothing")
+                made.serve()
+                await until(lambda: plugin.active is not None)
+            return await run(framework, cycle, *rest)
+
+        before = plugin.active
+        monkeypatch.setattr(Framework, step, run_after_the_restart)
+        await _place(world, pod("beside", labels=labels))
+        assert plugin.active is not before
+        asked = list(Marks.asked)
+        chosen = world.node_of("beside")
+        # Nothing of the older instance holds for the next pods either.
+        for number in range(4, 7):
+            await _place(world, pod(f"kept-{number}", labels=labels))
+            assert world.node_of(f"kept-{number}") == "b"
+        assert world.everything_is_accounted_for()
+    return chosen, asked
+
+
+@pytest.mark.parametrize("step", ["run_pre_filter", "run_filter", "run_score"])
+async def test_kept_answers_end_with_a_restart_within_a_cycle(
+    served: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, asked = await _place_beside_a_restart(served(Marks), step, {"strict": ""}, monkeypatch)
+    # By the older instance's answers, c is the best.
+    assert chosen == "b"
+    assert {"filter b", "score b"} <= set(asked)
+
+
 async def test_kept_answers_of_a_lost_plugin_are_not_used(served: Any) -> None:
     made = served(Marks)
     async with made.world(_nodes()) as world:
@@ -500,3 +556,13 @@ async def test_mutant_without_instances_is_killed(tmp_path: Path, monkeypatch: p
     mutants.instances_are_not_told_apart(monkeypatch)
     with pytest.raises(AssertionError):
         await test_newer_instance_is_asked_anew(tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["run_filter", "run_score"])
+async def test_mutant_without_instances_within_a_cycle_is_killed(
+    served: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants.instances_are_not_told_apart_within_a_cycle(monkeypatch)
+    with pytest.raises(AssertionError):
+        await test_kept_answers_end_with_a_restart_within_a_cycle(served, step, monkeypatch)
