@@ -37,7 +37,7 @@ def a_turn_takes_no_heed_of_before_pop(patch: pytest.MonkeyPatch) -> None:
 
     def has_room(self: Any) -> bool:
         began_s, popped = self._turn_began_s, self._popped
-        return instant_s() - began_s < schedule_one.TURN_S and popped < schedule_one.MOST_IN_TURN
+        return bool(instant_s() - began_s < schedule_one.TURN_S and popped < schedule_one.MOST_IN_TURN)
 
     patch.setattr(Scheduler, "_turn_has_room", has_room)
 

@@ -195,9 +195,9 @@ class MergedVerdicts:
             if asked is nodes:
                 return
             slots = slots.take([at for at, code in enumerate(codes) if code is not None])
-            codes = [code for code in codes if code is not None]
-        if self._codes.take(slots).tolist() != codes:
-            self._codes[slots], self._outcome = codes, None
+        known = [code for code in codes if code is not None]
+        if self._codes.take(slots).tolist() != known:
+            self._codes[slots], self._outcome = known, None
         self._known.learn(slots, in_use=nodes.snapshot_size)
 
     def _put_together(self, nodes: NodeTable) -> _Together:
