@@ -67,7 +67,26 @@ LANGUAGES: Final[Mapping[str, Language]] = {
         build=("./build.sh",),
         test=("go", "test", "./..."),
         programs={"smallest": ("bin/smallest",), "bitmaps": ("bin/bitmaps",), "binding": ("bin/binding",)},
-        sources=_compiled("{}/main.go", ("serve/serve.go",)),
+        sources={
+            "smallest": ("smallest/main.go",),
+            "bitmaps": ("bitmaps/main.go", "bitmaps/table.go"),
+            "binding": ("binding/main.go",),
+        },
+    ),
+    "typescript": Language(
+        folder="typescript",
+        tools={
+            "node": "install Node 20 or newer (https://nodejs.org)",
+            "npm": "install npm, which comes with Node (https://nodejs.org)",
+        },
+        build=("./build.sh",),
+        test=("npm", "test"),
+        programs={kind: ("node", f"dist/{kind}.js") for kind in ("smallest", "bitmaps", "binding")},
+        sources={
+            "smallest": ("src/smallest.ts",),
+            "bitmaps": ("src/bitmaps.ts", "src/table.ts"),
+            "binding": ("src/binding.ts",),
+        },
     ),
 }
 """The languages by name. The first one is what the others are compared with."""

@@ -1,0 +1,183 @@
+// FreeCpu keeps pods off nodes without enough free cpu, and prefers the nodes with most of it. It is in SNAPSHOT mode: it
+// keeps a copy of the nodes, gets sets of nodes as bitmaps, and answers with bitmaps.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	pb "berth.io/plugin/v1"
+	"berth.io/serve"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const mostCycles = 4096 // of which the plugin keeps the pod; it asks for a pod again that it has dropped
+
+type freeCpu struct {
+	pb.UnimplementedSchedulingServiceServer
+	pb.UnimplementedStateServiceServer
+	mu    sync.Mutex
+	table table
+	pods  map[string]int64 // what the pod of each open cycle requests
+}
+
+// begin does what every call of a cycle begins with. It returns the head of the answer and what the pod requests; the
+// head says what the plugin lacks.
+func (f *freeCpu) begin(ctx *pb.CallContext) (*pb.ReplyContext, int64) {
+	reply := &pb.ReplyContext{CycleId: ctx.CycleId}
+	f.end(ctx.Ended)
+	if ctx.Delta != nil {
+		f.table.apply(ctx.Delta)
+	}
+	if !same(f.table.version, ctx.Version) {
+		reply.Missing = append(reply.Missing, pb.Missing_MISSING_STATE)
+		reply.Have = f.table.version
+	}
+	if ctx.Pod.GetComplete() {
+		if len(f.pods) >= mostCycles {
+			clear(f.pods)
+		}
+		f.pods[ctx.CycleId] = ctx.Pod.Summary.Requests["cpu"]
+	}
+	cpu, isKnown := f.pods[ctx.CycleId]
+	if !isKnown {
+		reply.Missing = append(reply.Missing, pb.Missing_MISSING_POD)
+	}
+	return reply, cpu
+}
+
+func (f *freeCpu) end(ended []*pb.CycleEnd) {
+	for _, one := range ended {
+		delete(f.pods, one.CycleId)
+	}
+}
+
+func verdict() *pb.PluginStatus {
+	return &pb.PluginStatus{Code: pb.PluginStatus_CODE_UNSCHEDULABLE, Reasons: []string{"not enough free cpu"}}
+}
+
+func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.FilterResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reply, cpu := f.begin(request.Ctx)
+	answer := &pb.FilterResponse{Ctx: reply}
+	if reply.Missing != nil {
+		return answer, nil
+	}
+	var full []int
+	for _, index := range f.table.chosen(request.Candidates) {
+		if one := f.table.nodes[index]; one.allocatable-one.requested < cpu {
+			full = append(full, index)
+		}
+	}
+	if full != nil {
+		group := &pb.NodeGroup{Status: verdict(), Nodes: &pb.NodeSet{Bitmap: bitmapOf(full)}}
+		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{group}}
+	}
+	return answer, nil
+}
+
+// SimulateFilter judges nodes with other pods on them, and nodes that do not exist.
+func (f *freeCpu) SimulateFilter(
+	_ context.Context, request *pb.SimulateFilterRequest,
+) (*pb.SimulateFilterResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reply, cpu := f.begin(request.Ctx)
+	answer := &pb.SimulateFilterResponse{Ctx: reply}
+	if reply.Missing != nil {
+		return answer, nil
+	}
+	for _, scenario := range request.Scenarios {
+		one := scenario.Node
+		usage, judged := one.GetUsage(), node{}
+		if known := f.table.at(one.GetNodeIndex()); one.GetState() != nil {
+			judged.allocatable = one.State.Summary.GetAllocatable()["cpu"]
+			judged.requested = one.State.Usage.GetRequested()["cpu"]
+		} else if known != nil {
+			judged = *known
+		} else {
+			return nil, status.Errorf(codes.InvalidArgument, "the snapshot has no node with index %d", one.GetNodeIndex())
+		}
+		if usage != nil {
+			judged.requested = usage.Requested["cpu"]
+		}
+		said := &pb.PluginStatus{Code: pb.PluginStatus_CODE_SUCCESS}
+		if judged.allocatable-judged.requested < cpu {
+			said = verdict()
+		}
+		answer.Statuses = append(answer.Statuses, said)
+	}
+	return answer, nil
+}
+
+// Score answers what is free on each node with the pod on it, and 0 where the pod does not fit.
+func (f *freeCpu) Score(_ context.Context, request *pb.ScoreRequest) (*pb.ScoreResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reply, cpu := f.begin(request.Ctx)
+	answer := &pb.ScoreResponse{Ctx: reply}
+	if reply.Missing != nil {
+		return answer, nil
+	}
+	answer.Scores = &pb.Scores{}
+	for _, index := range f.table.chosen(request.Candidates) {
+		one := f.table.nodes[index]
+		answer.Scores.Dense = append(answer.Scores.Dense, max(0, one.allocatable-one.requested-cpu))
+	}
+	return answer, nil
+}
+
+func (f *freeCpu) EndCycles(_ context.Context, request *pb.EndCyclesRequest) (*pb.EndCyclesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end(request.Ended)
+	return &pb.EndCyclesResponse{}, nil
+}
+
+// SyncState collects the chunks, and changes the copy when the last one has arrived.
+func (f *freeCpu) SyncState(stream pb.StateService_SyncStateServer) error {
+	whole := &pb.StateDelta{}
+	for sequence := uint32(0); ; sequence++ {
+		request, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return status.Error(codes.InvalidArgument, "the stream ended before the last chunk")
+		} else if err != nil {
+			return err
+		} else if request.Sequence != sequence {
+			return status.Errorf(codes.InvalidArgument, "chunk %d came in the place of %d", request.Sequence, sequence)
+		}
+		chunk := request.Chunk
+		chunk.Upserts = append(whole.Upserts, chunk.GetUpserts()...)
+		chunk.Removed = append(whole.Removed, chunk.GetRemoved()...)
+		whole = chunk // the last chunk has the counts
+		if request.Last {
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	isHeld := f.table.apply(whole)
+	return stream.SendAndClose(&pb.SyncStateResponse{Have: f.table.version, NeedFull: !isHeld})
+}
+
+func main() {
+	f := &freeCpu{pods: map[string]int64{}}
+	me := &pb.PluginDescriptor{
+		Name:           "FreeCpu",
+		Points:         []pb.ExtensionPoint{pb.ExtensionPoint_EXTENSION_POINT_FILTER, pb.ExtensionPoint_EXTENSION_POINT_SCORE},
+		NodeMode:       pb.NodeMode_NODE_MODE_SNAPSHOT,
+		Needs:          []*pb.DeclaredNeed{{Kind: pb.DeclaredNeed_KIND_NODE_SUMMARY}},
+		PodSensitivity: pb.PodSensitivity_POD_SENSITIVITY_NODE,
+		Normalization:  pb.ScoreNormalization_SCORE_NORMALIZATION_HOST_MAX,
+	}
+	configure := func(*pb.ConfigureRequest) error { return nil } // there are no arguments
+	serve.Plugin(me, configure, func(server *grpc.Server) {
+		pb.RegisterSchedulingServiceServer(server, f)
+		pb.RegisterStateServiceServer(server, f)
+	})
+}

@@ -1,0 +1,87 @@
+// The copy of the host's nodes that FreeCpu keeps. StateDelta brings it up to date.
+
+import type { NodeSet, StateDelta, StateVersion } from "./generated/berth/plugin/v1/common.js";
+
+/** What the plugin keeps of one node. Cpu is in thousandths of a core. */
+export interface Node {
+  name: string;
+  generation: bigint;
+  allocatable: bigint;
+  requested: bigint;
+}
+
+export class Table {
+  /** Unset: there is no copy. */
+  version: StateVersion | undefined;
+  /** By index; unset: no node has the index. */
+  nodes: (Node | undefined)[] = [];
+  private count = 0;
+  private sum = 0n; // of the nodes' generations
+
+  /**
+   * Bring the copy to the delta's target. Return false if the copy is at neither version of the delta, or if it does not
+   * have the counts of the delta afterwards; a wrong copy is dropped.
+   */
+  apply(delta: StateDelta): boolean {
+    if (same(this.version, delta.target)) return true;
+    if (delta.base === undefined) this.drop();
+    else if (!same(this.version, delta.base)) return false;
+    for (const index of delta.removed) this.set(index, undefined);
+    for (const state of delta.upserts) {
+      const known = this.nodes[state.index];
+      this.set(state.index, {
+        name: state.name || (known?.name ?? ""),
+        generation: state.generation,
+        allocatable: (state.summary ? state.summary.allocatable.cpu : known?.allocatable) ?? 0n,
+        requested: (state.usage ? state.usage.requested.cpu : known?.requested) ?? 0n,
+      });
+    }
+    this.version = delta.target;
+    if (this.count === delta.nodeCount && this.sum % 2n ** 53n === delta.generationSum) return true;
+    this.drop();
+    return false;
+  }
+
+  /** Return the indices of the nodes in a set, in ascending order. */
+  chosen(set: NodeSet | undefined): number[] {
+    const listed = set?.bitmap ?? new Uint8Array();
+    const complement = set?.complement ?? false;
+    const indices: number[] = [];
+    this.nodes.forEach((_, index) => {
+      const isListed = (((listed[index >> 3] ?? 0) >> (index & 7)) & 1) === 1;
+      if (this.nodes[index] !== undefined && isListed !== complement) indices.push(index);
+    });
+    return indices;
+  }
+
+  private set(index: number, node: Node | undefined): void {
+    const old = this.nodes[index];
+    if (old !== undefined) {
+      this.count -= 1;
+      this.sum -= old.generation;
+    }
+    if (node !== undefined) {
+      this.count += 1;
+      this.sum += node.generation;
+    }
+    this.nodes[index] = node;
+  }
+
+  private drop(): void {
+    this.version = undefined;
+    this.nodes = [];
+    this.count = 0;
+    this.sum = 0n;
+  }
+}
+
+/** Return the bitmap with these indices, which ascend. */
+export function bitmapOf(indices: number[]): Uint8Array {
+  const bitmap = new Uint8Array(indices.length > 0 ? (indices[indices.length - 1] >> 3) + 1 : 0);
+  for (const index of indices) bitmap[index >> 3] |= 1 << (index & 7);
+  return bitmap;
+}
+
+export function same(one: StateVersion | undefined, other: StateVersion | undefined): boolean {
+  return one !== undefined && one.epoch === other?.epoch && one.generation === other.generation;
+}
