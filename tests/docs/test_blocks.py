@@ -82,6 +82,15 @@ RUN_ELSEWHERE = {
         "make e2e E2E_ARGS='--scheduler berth --focus SchedulerPreemption'\n",
     ],
     "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
+    # tests/examples/test_languages.py builds and tests; the last line serves until it is ended.
+    "examples/go/README.md": [
+        "examples/go/build.sh\ncd examples/go && go test ./...\n"
+        "BERTH_PLUGIN_ENDPOINT=127.0.0.1:0 bin/smallest\n"
+    ],
+    "examples/typescript/README.md": [
+        "examples/typescript/build.sh\ncd examples/typescript && npm test\n"
+        "BERTH_PLUGIN_ENDPOINT=127.0.0.1:0 node dist/smallest.js\n"
+    ],
     "examples/gpu_share/README.md": [
         # tests/examples/test_gpu_share_package.py
         "pip install ./sdk ./examples/gpu_share\n"

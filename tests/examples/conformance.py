@@ -42,12 +42,15 @@ _WAIT_S: Final = 60
 
 
 @contextmanager
-def serving(words: list[str]) -> Iterator[str]:
-    """Start a plugin as a host starts a child, and end it. Yields the address that it printed."""
+def serving(words: list[str], endpoint: str = "") -> Iterator[str]:
+    """Start a plugin as a host starts a child, and end it. Yields the address that it printed.
+
+    `endpoint`: where it listens; empty: at a socket of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
         environment = {
             **os.environ,
-            "BERTH_PLUGIN_ENDPOINT": f"unix://{folder}/plugin.sock",
+            "BERTH_PLUGIN_ENDPOINT": endpoint or f"unix://{folder}/plugin.sock",
             "BERTH_PLUGIN_COOKIE": "conformance",
         }
         process = subprocess.Popen(

@@ -41,7 +41,7 @@ func (f *freeCpu) begin(ctx *pb.CallContext) (*pb.ReplyContext, int64) {
 		if len(f.pods) >= mostCycles {
 			clear(f.pods)
 		}
-		f.pods[ctx.CycleId] = ctx.Pod.Summary.Requests["cpu"]
+		f.pods[ctx.CycleId] = ctx.Pod.GetSummary().GetRequests()["cpu"]
 	}
 	cpu, isKnown := f.pods[ctx.CycleId]
 	if !isKnown {
@@ -82,9 +82,7 @@ func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filt
 }
 
 // SimulateFilter judges nodes with other pods on them, and nodes that do not exist.
-func (f *freeCpu) SimulateFilter(
-	_ context.Context, request *pb.SimulateFilterRequest,
-) (*pb.SimulateFilterResponse, error) {
+func (f *freeCpu) SimulateFilter(_ context.Context, request *pb.SimulateFilterRequest) (*pb.SimulateFilterResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	reply, cpu := f.begin(request.Ctx)
@@ -93,21 +91,18 @@ func (f *freeCpu) SimulateFilter(
 		return answer, nil
 	}
 	for _, scenario := range request.Scenarios {
-		one := scenario.Node
-		usage, judged := one.GetUsage(), node{}
-		if known := f.table.at(one.GetNodeIndex()); one.GetState() != nil {
-			judged.allocatable = one.State.Summary.GetAllocatable()["cpu"]
-			judged.requested = one.State.Usage.GetRequested()["cpu"]
-		} else if known != nil {
-			judged = *known
-		} else {
+		one, judged := scenario.Node, f.table.at(scenario.Node.GetNodeIndex())
+		if one.GetState() != nil {
+			judged = &node{allocatable: one.State.Summary.GetAllocatable()["cpu"]}
+		} else if judged == nil {
 			return nil, status.Errorf(codes.InvalidArgument, "the snapshot has no node with index %d", one.GetNodeIndex())
 		}
-		if usage != nil {
-			judged.requested = usage.Requested["cpu"]
+		requested := judged.requested
+		if one.Usage != nil {
+			requested = one.Usage.Requested["cpu"]
 		}
 		said := &pb.PluginStatus{Code: pb.PluginStatus_CODE_SUCCESS}
-		if judged.allocatable-judged.requested < cpu {
+		if judged.allocatable-requested < cpu {
 			said = verdict()
 		}
 		answer.Statuses = append(answer.Statuses, said)
@@ -148,13 +143,10 @@ func (f *freeCpu) SyncState(stream pb.StateService_SyncStateServer) error {
 			return status.Error(codes.InvalidArgument, "the stream ended before the last chunk")
 		} else if err != nil {
 			return err
-		} else if request.Sequence != sequence {
+		} else if request.Chunk == nil || request.Sequence != sequence {
 			return status.Errorf(codes.InvalidArgument, "chunk %d came in the place of %d", request.Sequence, sequence)
 		}
-		chunk := request.Chunk
-		chunk.Upserts = append(whole.Upserts, chunk.GetUpserts()...)
-		chunk.Removed = append(whole.Removed, chunk.GetRemoved()...)
-		whole = chunk // the last chunk has the counts
+		whole = joined(whole, request.Chunk)
 		if request.Last {
 			break
 		}

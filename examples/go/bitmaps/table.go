@@ -2,12 +2,11 @@ package main
 
 import pb "berth.io/plugin/v1"
 
-// node is what the plugin keeps of one node. Cpu is in thousandths of a core.
+// node is what the plugin keeps of one node: cpu is in thousandths of a core.
 type node struct {
-	name        string
-	generation  uint64
-	allocatable int64
-	requested   int64
+	name                   string
+	generation             uint64
+	allocatable, requested int64
 }
 
 // table is the copy of the host's nodes. StateDelta brings it up to date.
@@ -19,22 +18,23 @@ type table struct {
 }
 
 // apply brings the copy to the delta's target. It returns false if the copy is at neither version of the delta, or if the
-// copy does not have the counts of the delta afterwards; a wrong copy is dropped.
+// outcome does not have the counts of the delta. The copy then stays as it was, or is dropped if the delta has changed it.
 func (t *table) apply(delta *pb.StateDelta) bool {
-	if same(t.version, delta.Target) {
-		return true
-	}
+	next := t
 	if delta.Base == nil {
-		*t = table{}
+		next = &table{} // the full state
+	} else if same(t.version, delta.Target) {
+		return true
 	} else if !same(t.version, delta.Base) {
 		return false
 	}
 	for _, index := range delta.Removed {
-		t.set(index, nil)
+		next.set(index, nil)
 	}
+	isWhole := true
 	for _, state := range delta.Upserts {
 		changed := node{}
-		if known := t.at(state.Index); known != nil {
+		if known := next.at(state.Index); known != nil {
 			changed = *known
 		}
 		changed.generation = state.Generation
@@ -47,14 +47,24 @@ func (t *table) apply(delta *pb.StateDelta) bool {
 		if state.Usage != nil {
 			changed.requested = state.Usage.Requested["cpu"]
 		}
-		t.set(state.Index, &changed)
+		isWhole = isWhole && changed.name != ""
+		next.set(state.Index, &changed)
 	}
-	t.version = delta.Target
-	if t.count != delta.NodeCount || t.sum%(1<<53) != delta.GenerationSum {
+	next.version = delta.Target
+	isWhole = isWhole && next.count == delta.NodeCount && delta.ObjectCount == 0 && next.sum%(1<<53) == delta.GenerationSum
+	if isWhole {
+		*t = *next
+	} else if next == t {
 		*t = table{}
-		return false
 	}
-	return true
+	return isWhole
+}
+
+// joined returns a chunk together with those before it. The last chunk has the counts.
+func joined(before, chunk *pb.StateDelta) *pb.StateDelta {
+	chunk.Upserts = append(before.Upserts, chunk.Upserts...)
+	chunk.Removed = append(before.Removed, chunk.Removed...)
+	return chunk
 }
 
 // at returns the node with an index; nil: there is none.
@@ -93,13 +103,13 @@ func (t *table) chosen(set *pb.NodeSet) []int {
 	return indices
 }
 
-// bitmapOf returns the bitmap with these indices, which ascend.
+// bitmapOf returns the bitmap with these indices.
 func bitmapOf(indices []int) []byte {
-	if len(indices) == 0 {
-		return nil
-	}
-	bitmap := make([]byte, indices[len(indices)-1]/8+1)
+	var bitmap []byte
 	for _, index := range indices {
+		for len(bitmap) <= index/8 {
+			bitmap = append(bitmap, 0)
+		}
 		bitmap[index/8] |= 1 << (index % 8)
 	}
 	return bitmap

@@ -5,8 +5,18 @@
 //   slots.example.com/slot: "2"     on the pod, before it is bound: the number of its slot, from 1
 
 import { credentials, Metadata } from "@grpc/grpc-js";
-import { type CycleEnd, CycleEnd_Outcome, type ObjectRef, PluginStatus_Code, ReplyContext } from "./generated/berth/plugin/v1/common.js";
-import { DecideWaitingPodsRequest, HandleServiceClient, WaitDecision_Verdict } from "./generated/berth/plugin/v1/handle.js";
+import {
+  type CycleEnd,
+  CycleEnd_Outcome,
+  type ObjectRef,
+  PluginStatus_Code,
+  ReplyContext,
+} from "./generated/berth/plugin/v1/common.js";
+import {
+  DecideWaitingPodsRequest,
+  HandleServiceClient,
+  WaitDecision_Verdict,
+} from "./generated/berth/plugin/v1/handle.js";
 import { type ConfigureRequest, ExtensionPoint, PluginDescriptor } from "./generated/berth/plugin/v1/identity.js";
 import {
   EndCyclesResponse,
@@ -27,8 +37,8 @@ const WAIT_S = 30n; // a pod waits
 const REMEMBERS_MS = 5 * 60_000; // that a cycle is over
 
 /**
- * What the plugin holds for one cycle. The token of the cycle is the number of its slot, so that PreBind needs no memory,
- * and a restarted process takes the slot up.
+ * What the plugin holds for one cycle. The token of the cycle is the number of its slot, so that PreBind needs no
+ * memory, and a restarted process takes the slot up.
  */
 interface Cycle {
   namespace: string;
@@ -47,7 +57,9 @@ const over = new Map<string, number>(); // when each cycle ended, for a Reserve 
 function configure(request: ConfigureRequest): string {
   for (const { args } of request.plugins) {
     const slots: unknown = args?.slots;
-    if (typeof slots !== "number" || !Number.isInteger(slots) || slots < 1) return "slots: must be a whole number above 0";
+    if (typeof slots !== "number" || !Number.isInteger(slots) || slots < 1) {
+      return "slots: must be a whole number above 0";
+    }
     count = slots;
   }
   host?.client.close();
@@ -97,8 +109,8 @@ function ended(ends: CycleEnd[]): void {
 }
 
 /**
- * Allow the pods that wait in the namespace of a cycle. If the call fails, they wait for the next Reserve or for the end of
- * their time.
+ * Allow the pods that wait in the namespace of a cycle. If the call fails, they wait for the next Reserve or for the
+ * end of their time.
  */
 function allowOthers(reserved: Cycle): void {
   const waiting = [...cycles].filter(
@@ -178,7 +190,8 @@ await serve(
     preBind: unary(({ ctx, patched }) => {
       const success = decided(ctx!.cycleId, PluginStatus_Code.CODE_SUCCESS);
       if (patched.length > 0) {
-        if (patched[0]!.outcome === PatchResult_Outcome.OUTCOME_APPLIED) return PreBindResponse.fromPartial({ ctx: success });
+        const isApplied = patched[0]!.outcome === PatchResult_Outcome.OUTCOME_APPLIED;
+        if (isApplied) return PreBindResponse.fromPartial({ ctx: success });
         const reason = `the slot could not be written to the pod: ${patched[0]!.message}`;
         return PreBindResponse.fromPartial({ ctx: decided(ctx!.cycleId, PluginStatus_Code.CODE_ERROR, reason) });
       }
@@ -212,7 +225,8 @@ await serve(
     }),
   },
   {
-    // Keep exactly the cycles that the pages list. A cycle that this process does not remember has its slot in the token.
+    // Keep exactly the cycles that the pages list. A cycle that this process does not remember has its slot in its
+    // token.
     reconcile: streamed((pages) => {
       const unknownCycleIds: string[] = [];
       const kept = new Map<string, Cycle>();

@@ -1,8 +1,15 @@
-// FreeCpu keeps pods off nodes without enough free cpu, and prefers the nodes with most of it. It is in SNAPSHOT mode: it
-// keeps a copy of the nodes, gets sets of nodes as bitmaps, and answers with bitmaps.
+// FreeCpu keeps pods off nodes without enough free cpu, and prefers the nodes with most of it. It is in SNAPSHOT mode:
+// it keeps a copy of the nodes, gets sets of nodes as bitmaps, and answers with bitmaps.
 
 import { status } from "@grpc/grpc-js";
-import { type CallContext, type CycleEnd, Missing, PluginStatus_Code, ReplyContext, StateDelta } from "./generated/berth/plugin/v1/common.js";
+import {
+  type CallContext,
+  type CycleEnd,
+  Missing,
+  PluginStatus_Code,
+  ReplyContext,
+  StateDelta,
+} from "./generated/berth/plugin/v1/common.js";
 import {
   DeclaredNeed_Kind,
   ExtensionPoint,
@@ -20,7 +27,7 @@ import {
 } from "./generated/berth/plugin/v1/scheduling.js";
 import { SyncStateResponse } from "./generated/berth/plugin/v1/state.js";
 import { Refusal, serve, streamed, unary } from "./serve.js";
-import { bitmapOf, same, Table } from "./table.js";
+import { bitmapOf, joined, same, Table } from "./table.js";
 
 const MOST_CYCLES = 4096; // of which the plugin keeps the pod; it asks for a pod again that it has dropped
 
@@ -47,7 +54,8 @@ function begin(ctx: CallContext | undefined): { head: ReplyContext; cpu: bigint 
   }
   const cpu = pods.get(ctx.cycleId);
   if (cpu === undefined) missing.push(Missing.MISSING_POD);
-  const head = ReplyContext.fromPartial({ cycleId: ctx.cycleId, missing, have: missing.length > 0 ? table.version : undefined });
+  const have = missing.length > 0 ? table.version : undefined;
+  const head = ReplyContext.fromPartial({ cycleId: ctx.cycleId, missing, have });
   return { head, cpu: missing.length > 0 ? undefined : cpu };
 }
 
@@ -115,11 +123,7 @@ await serve(
   {
     // The copy changes when the last chunk has arrived, which has the counts.
     syncState: streamed((requests) => {
-      const chunks = requests.map(({ chunk }) => chunk ?? StateDelta.fromPartial({}));
-      const whole = { ...chunks[chunks.length - 1]! };
-      whole.upserts = chunks.flatMap((chunk) => chunk.upserts);
-      whole.removed = chunks.flatMap((chunk) => chunk.removed);
-      const isHeld = table.apply(whole);
+      const isHeld = table.apply(joined(requests.map(({ chunk }) => chunk ?? StateDelta.fromPartial({}))));
       return SyncStateResponse.fromPartial({ have: table.version, needFull: !isHeld });
     }),
   },

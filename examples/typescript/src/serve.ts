@@ -128,8 +128,9 @@ export async function serve(
   const endpoint = process.env.BERTH_PLUGIN_ENDPOINT ?? "";
   const isSocket = endpoint.startsWith("unix://");
   if (isSocket) await removeDeadSocket(endpoint.slice("unix://".length));
+  const plaintext = grpc.ServerCredentials.createInsecure();
   const port = await new Promise<number>((resolve, reject) =>
-    server.bindAsync(endpoint, grpc.ServerCredentials.createInsecure(), (error, at) => (error ? reject(error) : resolve(at))),
+    server.bindAsync(endpoint, plaintext, (error, at) => (error ? reject(error) : resolve(at))),
   ).catch((error: Error) => {
     const cure = "set it to unix:///absolute/path or host:port";
     console.error(`BERTH_PLUGIN_ENDPOINT "${endpoint}": ${error.message}; ${cure}`);

@@ -1,5 +1,5 @@
-// Maintenance keeps pods off the nodes that its argument `nodes` names. It is in NAMES mode: it gets names of nodes, and
-// no state.
+// Maintenance keeps pods off the nodes that its argument `nodes` names. It is in NAMES mode: it gets names of nodes,
+// and no state.
 
 import { PluginStatus_Code } from "./generated/berth/plugin/v1/common.js";
 import { DependsOn, ExtensionPoint, PluginDescriptor } from "./generated/berth/plugin/v1/identity.js";

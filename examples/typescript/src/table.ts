@@ -19,27 +19,33 @@ export class Table {
   private sum = 0n; // of the nodes' generations
 
   /**
-   * Bring the copy to the delta's target. Return false if the copy is at neither version of the delta, or if it does not
-   * have the counts of the delta afterwards; a wrong copy is dropped.
+   * Bring the copy to the delta's target. Return false if the copy is at neither version of the delta, or if the
+   * outcome does not have the counts of the delta. The copy then stays as it was, or is dropped if the delta has
+   * changed it.
    */
   apply(delta: StateDelta): boolean {
-    if (same(this.version, delta.target)) return true;
-    if (delta.base === undefined) this.drop();
-    else if (!same(this.version, delta.base)) return false;
-    for (const index of delta.removed) this.set(index, undefined);
+    const isFull = delta.base === undefined;
+    if (!isFull && same(this.version, delta.target)) return true;
+    if (!isFull && !same(this.version, delta.base)) return false;
+    const next = isFull ? new Table() : this;
+    for (const index of delta.removed) next.set(index, undefined);
+    let isWhole = true;
     for (const state of delta.upserts) {
-      const known = this.nodes[state.index];
-      this.set(state.index, {
-        name: state.name || (known?.name ?? ""),
+      const known = next.nodes[state.index];
+      const name = state.name || (known?.name ?? "");
+      isWhole &&= name !== "";
+      next.set(state.index, {
+        name,
         generation: state.generation,
         allocatable: (state.summary ? state.summary.allocatable.cpu : known?.allocatable) ?? 0n,
         requested: (state.usage ? state.usage.requested.cpu : known?.requested) ?? 0n,
       });
     }
-    this.version = delta.target;
-    if (this.count === delta.nodeCount && this.sum % 2n ** 53n === delta.generationSum) return true;
-    this.drop();
-    return false;
+    next.version = delta.target;
+    isWhole &&= next.count === delta.nodeCount && delta.objectCount === 0; // objects are not declared
+    isWhole &&= next.sum % 2n ** 53n === delta.generationSum;
+    if (isWhole || !isFull) Object.assign(this, isWhole ? next : new Table());
+    return isWhole;
   }
 
   /** Return the indices of the nodes in a set, in ascending order. */
@@ -54,7 +60,8 @@ export class Table {
     return indices;
   }
 
-  private set(index: number, node: Node | undefined): void {
+  /** Put a node in the place of the one with that index; undefined removes it. */
+  set(index: number, node: Node | undefined): void {
     const old = this.nodes[index];
     if (old !== undefined) {
       this.count -= 1;
@@ -66,13 +73,15 @@ export class Table {
     }
     this.nodes[index] = node;
   }
+}
 
-  private drop(): void {
-    this.version = undefined;
-    this.nodes = [];
-    this.count = 0;
-    this.sum = 0n;
-  }
+/** Return the chunks of a stream as one delta. The last chunk has the counts. */
+export function joined(chunks: StateDelta[]): StateDelta {
+  return {
+    ...chunks[chunks.length - 1]!,
+    upserts: chunks.flatMap((chunk) => chunk.upserts),
+    removed: chunks.flatMap((chunk) => chunk.removed),
+  };
 }
 
 /** Return the bitmap with these indices, which ascend. */
