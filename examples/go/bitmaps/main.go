@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const mostCycles = 4096 // of which the plugin keeps the pod; it asks for a pod again that it has dropped
-
 type freeCpu struct {
 	pb.UnimplementedSchedulingServiceServer
 	pb.UnimplementedStateServiceServer
@@ -38,8 +36,8 @@ func (f *freeCpu) begin(ctx *pb.CallContext) (*pb.ReplyContext, int64) {
 		reply.Have = f.table.version
 	}
 	if ctx.Pod.GetComplete() {
-		if len(f.pods) >= mostCycles {
-			clear(f.pods)
+		if len(f.pods) >= 4096 {
+			clear(f.pods) // where one is needed again, the plugin asks for it
 		}
 		f.pods[ctx.CycleId] = ctx.Pod.GetSummary().GetRequests()["cpu"]
 	}
@@ -56,9 +54,7 @@ func (f *freeCpu) end(ended []*pb.CycleEnd) {
 	}
 }
 
-func verdict() *pb.PluginStatus {
-	return &pb.PluginStatus{Code: pb.PluginStatus_CODE_UNSCHEDULABLE, Reasons: []string{"not enough free cpu"}}
-}
+var verdict = &pb.PluginStatus{Code: pb.PluginStatus_CODE_UNSCHEDULABLE, Reasons: []string{"not enough free cpu"}}
 
 func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.FilterResponse, error) {
 	f.mu.Lock()
@@ -70,13 +66,13 @@ func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filt
 	}
 	var full []int
 	for _, index := range f.table.chosen(request.Candidates) {
-		if one := f.table.nodes[index]; one.allocatable-one.requested < cpu {
+		if f.table.nodes[index].free() < cpu {
 			full = append(full, index)
 		}
 	}
 	if full != nil {
-		group := &pb.NodeGroup{Status: verdict(), Nodes: &pb.NodeSet{Bitmap: bitmapOf(full)}}
-		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{group}}
+		set := &pb.NodeSet{Bitmap: bitmapOf(full)}
+		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{{Status: verdict, Nodes: set}}}
 	}
 	return answer, nil
 }
@@ -97,13 +93,12 @@ func (f *freeCpu) SimulateFilter(_ context.Context, request *pb.SimulateFilterRe
 		} else if judged == nil {
 			return nil, status.Errorf(codes.InvalidArgument, "the snapshot has no node with index %d", one.GetNodeIndex())
 		}
-		requested := judged.requested
-		if one.Usage != nil {
-			requested = one.Usage.Requested["cpu"]
+		if one.GetUsage() != nil {
+			judged = &node{allocatable: judged.allocatable, requested: one.Usage.Requested["cpu"]}
 		}
 		said := &pb.PluginStatus{Code: pb.PluginStatus_CODE_SUCCESS}
-		if judged.allocatable-requested < cpu {
-			said = verdict()
+		if judged.free() < cpu {
+			said = verdict
 		}
 		answer.Statuses = append(answer.Statuses, said)
 	}
@@ -121,8 +116,7 @@ func (f *freeCpu) Score(_ context.Context, request *pb.ScoreRequest) (*pb.ScoreR
 	}
 	answer.Scores = &pb.Scores{}
 	for _, index := range f.table.chosen(request.Candidates) {
-		one := f.table.nodes[index]
-		answer.Scores.Dense = append(answer.Scores.Dense, max(0, one.allocatable-one.requested-cpu))
+		answer.Scores.Dense = append(answer.Scores.Dense, max(0, f.table.nodes[index].free()-cpu))
 	}
 	return answer, nil
 }
@@ -160,15 +154,14 @@ func (f *freeCpu) SyncState(stream pb.StateService_SyncStateServer) error {
 func main() {
 	f := &freeCpu{pods: map[string]int64{}}
 	me := &pb.PluginDescriptor{
-		Name:           "FreeCpu",
-		Points:         []pb.ExtensionPoint{pb.ExtensionPoint_EXTENSION_POINT_FILTER, pb.ExtensionPoint_EXTENSION_POINT_SCORE},
-		NodeMode:       pb.NodeMode_NODE_MODE_SNAPSHOT,
-		Needs:          []*pb.DeclaredNeed{{Kind: pb.DeclaredNeed_KIND_NODE_SUMMARY}},
+		Name:     "FreeCpu",
+		Points:   []pb.ExtensionPoint{pb.ExtensionPoint_EXTENSION_POINT_FILTER, pb.ExtensionPoint_EXTENSION_POINT_SCORE},
+		NodeMode: pb.NodeMode_NODE_MODE_SNAPSHOT, Needs: []*pb.DeclaredNeed{{Kind: pb.DeclaredNeed_KIND_NODE_SUMMARY}},
 		PodSensitivity: pb.PodSensitivity_POD_SENSITIVITY_NODE,
 		Normalization:  pb.ScoreNormalization_SCORE_NORMALIZATION_HOST_MAX,
 	}
-	configure := func(*pb.ConfigureRequest) error { return nil } // there are no arguments
-	serve.Plugin(me, configure, func(server *grpc.Server) {
+	noArguments := func(*pb.ConfigureRequest) error { return nil }
+	serve.Plugin(me, noArguments, func(server *grpc.Server) {
 		pb.RegisterSchedulingServiceServer(server, f)
 		pb.RegisterStateServiceServer(server, f)
 	})

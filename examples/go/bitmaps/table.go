@@ -9,6 +9,8 @@ type node struct {
 	allocatable, requested int64
 }
 
+func (n *node) free() int64 { return n.allocatable - n.requested }
+
 // table is the copy of the host's nodes. StateDelta brings it up to date.
 type table struct {
 	version *pb.StateVersion // nil: there is no copy
