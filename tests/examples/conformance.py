@@ -53,9 +53,16 @@ def serving(words: list[str], endpoint: str = "") -> Iterator[str]:
             "BERTH_PLUGIN_ENDPOINT": endpoint or f"unix://{folder}/plugin.sock",
             "BERTH_PLUGIN_COOKIE": "conformance",
         }
-        process = subprocess.Popen(
-            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        log = Path(folder) / "log"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                words,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         assert process.stdin is not None and process.stdout is not None
         try:
             line = process.stdout.readline()
