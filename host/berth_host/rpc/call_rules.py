@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 
-from berth_host.config.berth.points import FailurePolicy
+from berth_host.config.berth.points import FailurePolicy, PointRules
 from berth_host.config.berth.points import PointPolicy as PointPolicy
+from berth_host.rpc.call import AnyCall
 from berth_host.rpc.calls import CALLS, END_CYCLES, SIMULATE_FILTER
 
 Policy = FailurePolicy
@@ -54,22 +56,29 @@ def call_rules(
     instead, except at points whose policy the operator set.
     """
     rules: dict[str, CallRule] = {}
-    for call in CALLS:
-        key = next((key for key in call.keys if key in overrides), "")
-        chosen = overrides.get(key, PointPolicy())
+    nothing_chosen = PointPolicy()
+    for call, of_point in _calls():
+        key = next((key for key in call.keys if key in overrides), "") if overrides else ""
+        chosen = overrides.get(key, nothing_chosen)
         # The operator sets Filter's deadline; SimulateFilter gets twice that, as it has by default.
         factor = 2.0 if call is SIMULATE_FILTER and key == "filter" else 1.0
-        default_s, max_s = call.default_deadline_s, call.rules.max_deadline_ms / 1000
+        default_s, max_s = of_point.deadline_ms / 1000, of_point.max_deadline_ms / 1000
         own_s = default_s if chosen.deadline_s is None else factor * chosen.deadline_s
         limit_s = max_s if chosen.deadline_s is None else own_s
         left_out = Policy.NEUTRAL if call.point in _SCORING else Policy.IGNORE
-        policy = chosen.policy or call.rules.policy
+        policy = chosen.policy or of_point.policy
         rules[call.rpc] = CallRule(
             deadline_s=min(wishes_s.get(call.keys[0], own_s), limit_s, max_s),
             policy=policy,
             unasked=policy if required else (chosen.policy or left_out),
         )
     return rules
+
+
+@cache
+def _calls() -> tuple[tuple[AnyCall, PointRules], ...]:
+    """Return every call with the defaults and limits of its point."""
+    return tuple((call, call.rules) for call in CALLS)
 
 
 def deadlines_by_point(rules: Mapping[str, CallRule]) -> dict[str, float]:
