@@ -243,7 +243,10 @@ class Plugin:
     """Base class with the defaults of the plugin's descriptor. A plugin may derive from it, but need not.
 
     `__init__(self, args, handle)` gets the plugin's arguments (`pluginConfig[].args`, parsed) and its
-    `Handle`. Raise PluginArgsError for invalid arguments.
+    `Handle`. Raise PluginArgsError for invalid arguments. It may declare by its arguments: what it assigns to
+    `self.needs`, `self.events`, `self.node_mode`, `self.pod_sensitivity`, `self.normalization`,
+    `self.reads_shared`, `self.depends_on`, `self.reads`, `self.sign_fields` or `self.answers_early` counts in
+    place of the class's attribute.
     """
 
     name: ClassVar[str] = ""

@@ -9,7 +9,7 @@ from typing import cast
 
 from berth_host.attach.configure import accept
 from berth_host.attach.feed import InstanceFeed
-from berth_host.attach.handshake import read_handshake
+from berth_host.attach.handshake import read_handshake, with_arguments
 from berth_host.attach.routes import AttachedPlugin, Offer
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.points import FailurePolicy
@@ -62,7 +62,8 @@ async def both_ways(
     introduction = read_handshake(
         instance.handshake(identity_pb2.HandshakeRequest(attachment_id="loopback")), place
     )
-    instance.configure(accept("loopback", place, introduction))
+    reply = instance.configure(accept("loopback", place, introduction))
+    introduction = with_arguments(introduction, reply)
     (descriptor,) = introduction.plugins
     calls: list[str] = []
     link = loopback_link(instance, InstanceFeed(state, descriptor.needs), calls)

@@ -31,7 +31,14 @@ from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.dialing import dial, frames_to, offered, peer_at
 from berth_host.attach.feed import InstanceFeed
-from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, RefusedError, read_handshake
+from berth_host.attach.handshake import (
+    ArgumentsRefusedError,
+    DescriptorRefusedError,
+    Introduction,
+    RefusedError,
+    read_handshake,
+    with_arguments,
+)
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
 from berth_host.attach.keeper import Keeper, Signals, probe, watch_connection
 from berth_host.attach.peer import DialError, Peer
@@ -192,7 +199,7 @@ class Attachment:
             introduction = await self._shake_hands(calls, expected_instance)
             if not self._leads.is_set():
                 await self._stand_by(calls, introduction)
-            await self._configure(calls, attachment_id, introduction, endpoint)
+            introduction = await self._configure(calls, attachment_id, introduction, endpoint)
             await self._seams.declare(introduction.plugins)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
             ends_s = time.monotonic() + SYNC_BUDGET_S
@@ -279,20 +286,24 @@ class Attachment:
 
     async def _configure(
         self, calls: IdentityCalls, attachment_id: str, introduction: Introduction, endpoint: str
-    ) -> None:
+    ) -> Introduction:
+        """Call Configure; return the introduction with what the plugins declare by their arguments."""
         self._enter(State.CONFIGURING, self.reason)
         grants = self._seams.grants
         way_back = await way_back_of(grants, attachment_id, self.place, introduction, endpoint)
         try:
-            warnings = await calls.configure(accept(attachment_id, self.place, introduction, way_back))
+            reply = await calls.configure(accept(attachment_id, self.place, introduction, way_back))
+            introduction = with_arguments(introduction, reply)
         except RefusedError as err:
             self._refused = (introduction.instance_id, err.reason)
             self.refuses_arguments = isinstance(err, ArgumentsRefusedError)
+            if isinstance(err, DescriptorRefusedError):
+                await calls.refuse(err.reason)
             raise
         self.refuses_arguments = False
         remarks = Remarks()
         lacks = lacks_way_back(self.place, introduction, over_tls=self._seams.handle_over_tls)
-        for text in (*lacks, *introduction.warnings, *warnings):
+        for text in (*lacks, *introduction.warnings, *reply.warnings):
             remarks.add(text)
         self.warnings = ()
         self._warn(*remarks.texts)
@@ -300,6 +311,7 @@ class Attachment:
         for name, reason in introduction.unusable.items():
             self._plugins[name].absence = reason
             _LOG.warning("plugin.unusable", plugin=name, place=self.place.title, reason=reason)
+        return introduction
 
     def _warn(self, *warnings: str) -> None:
         self.warnings = (*self.warnings, *warnings)

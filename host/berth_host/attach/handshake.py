@@ -7,7 +7,7 @@ Called by `Attachment`. Source: the contract's identity.proto.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from berth_sdk.errors import PluginDefinitionError, SelectorError
@@ -65,6 +65,10 @@ class ArgumentsRefusedError(RefusedError):
 
     def __init__(self, words: str) -> None:
         super().__init__(f"refuses its arguments: {words}")
+
+
+class DescriptorRefusedError(RefusedError):
+    """The plugin accepted its arguments, and declares with them what it may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,40 @@ def read_handshake(
         plugins=tuple(found for found in served if found.name not in lacking),
         unusable=unusable | lacking,
         warnings=tuple(warnings.texts),
+    )
+
+
+_FIXED: Final = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required")
+"""The fields of a descriptor that may not depend on the arguments, as the contract spells them."""
+
+
+def with_arguments(introduction: Introduction, reply: identity_pb2.ConfigureResponse) -> Introduction:
+    """Return the introduction with the descriptors that the answer to Configure has, in place of its own.
+
+    Raises DescriptorRefusedError for a descriptor that cannot be used, or that differs in another field than
+    arguments may change.
+    """
+    warnings, known = Remarks(), {item.name: item for item in introduction.plugins}
+    found: dict[str, Descriptor] = {}
+    for message in reply.plugins:
+        name = message.name
+        if name not in known or name in found:
+            what = "twice" if name in found else "which was not configured"
+            raise DescriptorRefusedError(f"the answer to Configure describes plugin {name!r} {what}")
+        try:
+            described = found[name] = _descriptor(message, warnings)
+        except RefusedError as err:
+            raise DescriptorRefusedError(f"{err.reason} (in the answer to Configure)") from err
+        for field in _FIXED:
+            if getattr(described, field) != getattr(known[name], field):
+                raise DescriptorRefusedError(
+                    f"plugin {name} declares another {field} in the answer to Configure than in the"
+                    f" handshake, and {field} may not depend on the arguments: declare it once, before them"
+                )
+    return replace(
+        introduction,
+        plugins=tuple(found.get(item.name, item) for item in introduction.plugins),
+        warnings=(*introduction.warnings, *warnings.texts),
     )
 
 

@@ -7,7 +7,7 @@ a stopped process. Source: the contract's identity.proto.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,8 +78,8 @@ class IdentityCalls:
                 raise DialError(f"does not shake hands (no answer within {HANDSHAKE_S:g} s)") from err
             raise DialError(f"does not shake hands ({err.code().name}: {_details(err)})") from err
 
-    async def configure(self, request: identity_pb2.ConfigureRequest) -> Sequence[str]:
-        """Call Configure to accept the instance; return its warnings.
+    async def configure(self, request: identity_pb2.ConfigureRequest) -> identity_pb2.ConfigureResponse:
+        """Call Configure to accept the instance; return its answer, which has no error.
 
         Raises ArgumentsRefusedError, RefusedError, DialError and PluginError.
         """
@@ -99,7 +99,7 @@ class IdentityCalls:
             raise DialError(f"cannot be configured ({err.code().name}: {_details(err)})") from err
         if reply.error:
             raise ArgumentsRefusedError(without_hidden(reply.error))
-        return reply.warnings
+        return reply
 
     async def refuse(self, reason: str) -> None:
         """Call Configure to refuse the instance; ignore an instance that does not answer."""

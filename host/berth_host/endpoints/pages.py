@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
+from berth_sdk.runtime.descriptor import Descriptor
+
 from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
@@ -151,7 +153,28 @@ def _profile(host: HostOfPlugins, client: PluginClient) -> dict[str, Any]:
         for point in client.points
         if any(entry.name == client.name for entry in enabled.get(point.config_name, ()))
     ]
-    return {"schedulerName": client.profile, "points": points, "failing": client.is_failing}
+    return {
+        "schedulerName": client.profile,
+        "points": points,
+        "failing": client.is_failing,
+        "declares": _declares(client.descriptor),
+    }
+
+
+def _declares(descriptor: Descriptor) -> dict[str, Any]:
+    """Return what the plugin declares with its arguments, in the words of the contract's enums."""
+    events = descriptor.events
+    return {
+        "nodeMode": descriptor.node_mode.name,
+        "needs": [f"{need.kind.name} {need.resource}".rstrip() for need in descriptor.needs],
+        "events": None
+        if events is None
+        else [f"{one.resource} {','.join(one.actions) or '*'}" for one in events],
+        "podSensitivity": descriptor.pod_sensitivity.name,
+        "dependsOn": None if descriptor.depends_on is None else descriptor.depends_on.name,
+        "normalization": descriptor.normalization.name,
+        "readsShared": list(descriptor.reads_shared),
+    }
 
 
 def _call(name: str, figures: CallStats) -> dict[str, Any]:

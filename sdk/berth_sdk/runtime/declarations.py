@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Final
 
 from berth_sdk import extension_points
@@ -41,6 +42,43 @@ def _parameters() -> dict[str, tuple[str, ...]]:
         for name, function in vars(protocol).items()
         if inspect.isfunction(function) and not name.startswith("_")
     }
+
+
+BY_ARGUMENTS: Final = (
+    "node_mode",
+    "needs",
+    "pod_sensitivity",
+    "reads_shared",
+    "events",
+    "normalization",
+    "sign_fields",
+    "depends_on",
+    "reads",
+    "answers_early",
+)
+"""The attributes that `__init__` may assign on the instance, by its arguments. Source: the contract's
+identity.proto (ConfigureResponse.plugins).
+"""
+OF_THE_CLASS: Final = ("version", "deadlines", "max_concurrency", "handle_required")
+"""The attributes that may not depend on the arguments."""
+
+
+def attribute_of(cls: type, attribute: str) -> Any:
+    """Return an attribute of a plugin class; its default if the class does not have it."""
+    return getattr(cls, attribute, getattr(Plugin, attribute))
+
+
+class Declarations:
+    """The attributes that a plugin class declares, and those that an instance has in their place."""
+
+    def __init__(self, cls: type, own: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """`own`: the attributes of the instance, by name."""
+        self._cls = cls
+        self._own = own
+
+    def value(self, attribute: str) -> Any:
+        """Return an attribute; its default if neither the instance nor the class has it."""
+        return self._own[attribute] if attribute in self._own else attribute_of(self._cls, attribute)
 
 
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = _parameters()
@@ -150,45 +188,44 @@ def check_methods(title: str, cls: type) -> None:
         raise PluginDefinitionError(f"{title} has only one of `add_pod` and `remove_pod`: write both")
 
 
-def check_declarations(title: str, cls: type) -> None:
-    """Check the types and the values of the class attributes. Raises PluginDefinitionError."""
+def check_declarations(title: str, declared: Declarations) -> None:
+    """Check the types and the values of the attributes. Raises PluginDefinitionError."""
     for attribute, (types, wanted) in _TYPES.items():
-        value = getattr(cls, attribute, getattr(Plugin, attribute))
+        value = declared.value(attribute)
         if not isinstance(value, types) or (types is int and isinstance(value, bool)):
             raise PluginDefinitionError(f"{title}.{attribute} is {value!r}: it must be {wanted}")
-    if getattr(cls, "max_concurrency", 0) < 0:
+    if declared.value("max_concurrency") < 0:
         raise PluginDefinitionError(f"{title}.max_concurrency is negative: 0 leaves it to the host")
     for attribute, (item_type, wanted) in _LISTS.items():
-        _check_list(title, cls, attribute, item_type, wanted)
-    for key in getattr(cls, "reads_shared", ()):
+        _check_list(title, declared, attribute, item_type, wanted)
+    for key in declared.value("reads_shared"):
         if "/" not in key:
             raise PluginDefinitionError(
                 f"{title}.reads_shared has {key!r}: write the key as '<plugin that publishes it>/<key>'"
             )
-    if getattr(cls, "answers_early", None) and getattr(cls, "reads_shared", ()):
+    if declared.value("answers_early") and declared.value("reads_shared"):
         raise PluginDefinitionError(
             f"{title} declares answers_early and reads_shared: an early answer cannot use values that other"
             " plugins publish later; leave one of the two out"
         )
-    for one in getattr(cls, "reads", None) or ():
+    for one in declared.value("reads") or ():
         if isinstance(one, NodeLabel) and not is_label_key(one.key):
             raise PluginDefinitionError(
                 f"{title}.reads has NodeLabel({one.key!r}): write the key of one label, as"
                 " NodeLabel('topology.kubernetes.io/zone')"
             )
-    for interest in getattr(cls, "events", None) or ():
+    for interest in declared.value("events") or ():
         _check_interest(title, interest)
-    for need in getattr(cls, "needs", ()):
+    for need in declared.value("needs"):
         _check_need(title, need)
-    _check_deadlines(title, getattr(cls, "deadlines", {}))
+    _check_deadlines(title, declared.value("deadlines"))
 
 
 def _check_list(
-    title: str, cls: type, attribute: str, item_type: type | tuple[type, ...], wanted: str
+    title: str, declared: Declarations, attribute: str, item_type: type | tuple[type, ...], wanted: str
 ) -> None:
-    default = getattr(Plugin, attribute)
-    value = getattr(cls, attribute, default)
-    if value is None and default is None:
+    value = declared.value(attribute)
+    if value is None and getattr(Plugin, attribute) is None:
         return
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, item_type) for item in value):
         raise PluginDefinitionError(f"{title}.{attribute} is {value!r}: it must be a list of {wanted}")

@@ -29,6 +29,7 @@ from berth_sdk.undeclared import Drops, trimmed
 
 P = TypeVar("P", Pod, QueuedPod)
 NO_SNAPSHOT: Final = "the host has not sent the snapshot yet: read it in a call, not in __init__"
+_IN_A_CALL: Final = "declare them in the class, or read them in a call"
 _ONE_POD: Final = ("pre_enqueue", "sort_key", "sign_spec", "sign_queue")
 """The methods with one pod as the only argument."""
 _OVER_NODES: Final = ("pre_filter", "filter_nodes", "pre_score", "score_nodes")
@@ -238,20 +239,44 @@ class DeclaredHandle:
     """
 
     def __init__(self, handle: Handle, descriptor: Descriptor) -> None:
+        """`descriptor`: of the class; `made` brings that of the instance."""
         self.is_made = False
         self._handle = handle
         self._declared = Declared(descriptor)
+        self._late: list[str] = []
+        """The resources that `__init__` asked for and that the class does not declare."""
+
+    def made(self, descriptor: Descriptor) -> None:
+        """Take the descriptor of the instance, after `__init__`.
+
+        Raises UndeclaredError if `__init__` asked for objects that neither class nor instance declares.
+        """
+        self._declared = Declared(descriptor)
+        self.is_made = True
+        for resource in self._late:
+            if resource not in self._declared.resources:
+                raise self._undeclared(resource)
+
+    def _undeclared(self, resource: str) -> UndeclaredError:
+        return UndeclaredError(
+            f"objects of {resource!r}", f"Need.objects({resource!r})", self._declared.plugin
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
 
     def objects(self, resource: str) -> ObjectReader:
-        """Return the objects of a declared resource. Raises UndeclaredError for others."""
+        """Return the objects of a declared resource. Raises UndeclaredError for others.
+
+        While `__init__` runs, the reader of a resource that the class does not declare can be made, and read
+        later: `__init__` may declare the resource by its arguments (`self.needs`).
+        """
         dropped = self._declared.resources.get(resource)
+        if dropped is None and not self.is_made:
+            self._late.append(resource)
+            return _LateReader(self, resource)
         if dropped is None:
-            raise UndeclaredError(
-                f"objects of {resource!r}", f"Need.objects({resource!r})", self._declared.plugin
-            )
+            raise self._undeclared(resource)
         reader = self._handle.objects(resource)
         if not dropped:
             return reader
@@ -281,6 +306,39 @@ class DeclaredHandle:
         if self._declared.whole_pod:
             return list(nominated)
         return [replace(one, pod=one.pod.as_summary()) for one in nominated]
+
+
+class _LateReader:
+    """The objects of a resource that `__init__` asked for before it was known which ones it declares."""
+
+    def __init__(self, handle: DeclaredHandle, resource: str) -> None:
+        self._handle = handle
+        self._resource = resource
+        self._reader: ObjectReader | None = None
+
+    @property
+    def version(self) -> int:
+        """A number that grows with any change of the objects."""
+        return self._found().version
+
+    def get(self, name: str, namespace: str = "") -> KubeObject | None:
+        """Return one object, or None."""
+        return self._found().get(name, namespace)
+
+    def moved_since(self, version: int) -> builtins.list[tuple[str, str]] | None:
+        """Return the changed objects since `version`; None: any object may have changed."""
+        return self._found().moved_since(version)
+
+    def list(self, namespace: str | None = None) -> builtins.list[KubeObject]:
+        """Return all objects, or those of one namespace, by namespace and name."""
+        return self._found().list(namespace)
+
+    def _found(self) -> ObjectReader:
+        if self._reader is None:
+            if not self._handle.is_made:
+                raise HandleError(f"objects of {self._resource!r} cannot be read in __init__: {_IN_A_CALL}")
+            self._reader = self._handle.objects(self._resource)
+        return self._reader
 
 
 class _TrimmedReader:

@@ -1,6 +1,7 @@
 """A plugin class -> `Descriptor`: the facts about an in-process or served plugin that the host needs.
 
-`describe` derives the descriptor from the methods and the attributes of the class. The host makes the same
+`describe` derives the descriptor from the methods and the attributes of the class. `describe_instance` also
+reads what `__init__` declared on the instance by the arguments (`self.needs`). The host makes the same
 record from a served plugin's `PluginDescriptor`. `describe` runs when a plugin is registered or served, and
 refuses a class that cannot work, with the cure.
 """
@@ -34,7 +35,15 @@ from berth_sdk.extension_points import (
 from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
-from berth_sdk.runtime.declarations import PARAMETERS, check_declarations, check_methods
+from berth_sdk.runtime.declarations import (
+    BY_ARGUMENTS,
+    OF_THE_CLASS,
+    PARAMETERS,
+    Declarations,
+    attribute_of,
+    check_declarations,
+    check_methods,
+)
 from berth_sdk.runtime.misspelt import check_names
 from berth_sdk.runtime.way_back import calls_host
 
@@ -168,41 +177,67 @@ def _parts(cls: type) -> tuple[object, ...]:
 
 def _described(cls: type, title: str) -> Descriptor:
     check_names(title, cls, PARAMETERS)
-    points = points_of(cls)
-    if not points:
+    if not points_of(cls):
         known = ", ".join(method for methods in METHODS.values() for method in methods)
         raise PluginDefinitionError(
             f"{title} takes part in no extension point: give it at least one of the methods {known}"
         )
     check_methods(title, cls)
-    check_declarations(title, cls)
-    node_mode = _node_mode(cls)
-    normalization = _normalization(title, cls)
-    depends_on = _depends_on(title, cls, normalization)
-    pod_sensitivity = _pod_sensitivity(cls, points, depends_on)
+    return _derived(title, cls, Declarations(cls))
+
+
+def describe_instance(plugin: object, name: str = "") -> Descriptor:
+    """Return the descriptor of a plugin instance, with `name` if it is given.
+
+    What `__init__` assigned on the instance (`self.needs`) counts in place of the attribute of the class.
+    Raises PluginDefinitionError for a class that the host could not call, and for a declaration of the
+    instance that is wrong or may not depend on the arguments.
+    """
+    cls = type(plugin)
+    known = describe(cls, name)
+    assigned: Mapping[str, Any] = getattr(plugin, "__dict__", {})
+    own = {key: assigned[key] for key in (*OF_THE_CLASS, *BY_ARGUMENTS) if key in assigned}
+    if not own:
+        return known
+    for attribute in OF_THE_CLASS:
+        if attribute in own and own[attribute] != attribute_of(cls, attribute):
+            raise PluginDefinitionError(
+                f"{known.name}.__init__ sets self.{attribute}, which may not depend on the arguments: declare"
+                f" {attribute} in the class, or call it self._{attribute} if it is your own"
+            )
+    return _derived(known.name, cls, Declarations(cls, own))
+
+
+def _derived(title: str, cls: type, declared: Declarations) -> Descriptor:
+    check_declarations(title, declared)
+    points = points_of(cls)
+    node_mode = _node_mode(cls, declared)
+    normalization = _normalization(title, cls, declared)
+    depends_on = _depends_on(title, cls, declared, normalization)
+    pod_sensitivity = _pod_sensitivity(declared, points, depends_on)
     judges_what_if = ExtensionPoint.FILTER in points and pod_sensitivity is not PodSensitivity.NONE
-    sign_fields = _sign_fields(cls)
-    events = _attribute(cls, "events")
+    sign_fields = _sign_fields(cls, declared)
+    events = declared.value("events")
     _check_hint(title, cls, events or ())
     return Descriptor(
         name=title,
-        version=_attribute(cls, "version"),
+        version=declared.value("version"),
         points=points,
         node_mode=node_mode,
-        needs=_needs(cls, node_mode, judges_what_if),
+        needs=_needs(declared, node_mode, judges_what_if),
         pod_sensitivity=pod_sensitivity,
         normalization=normalization,
-        reads_shared=tuple(_attribute(cls, "reads_shared")),
+        reads_shared=tuple(declared.value("reads_shared")),
         events=None if events is None else tuple(events),
-        deadlines=MappingProxyType(dict(_attribute(cls, "deadlines"))),
-        max_concurrency=_attribute(cls, "max_concurrency"),
+        deadlines=MappingProxyType(dict(declared.value("deadlines"))),
+        max_concurrency=declared.value("max_concurrency"),
         depends_on=depends_on,
-        reads=_reads(title, cls, depends_on),
+        reads=_reads(title, declared, depends_on),
         signs_queue=sign_fields is not None or (depends_on is not None and _has(cls, "sign_queue")),
         sign_fields=sign_fields,
         # The host cannot call `sign`. What `sign_spec` reads is in the fields.
         host_keeps_answers=depends_on in BY_ROW and not _has(cls, "sign"),
-        answers_early=_attribute(cls, "answers_early"),
+        answers_early=declared.value("answers_early"),
         has_hint=_has(cls, "queueing_hint"),
         has_pre_flight=_has(cls, "pre_bind_pre_flight"),
         has_add_remove=_has(cls, "add_pod"),
@@ -213,20 +248,16 @@ def _described(cls: type, title: str) -> Descriptor:
 
 
 def _handle_required(cls: type) -> bool:
-    declared: bool | None = _attribute(cls, "handle_required")
+    declared: bool | None = attribute_of(cls, "handle_required")
     return calls_host(cls) if declared is None else declared
-
-
-def _attribute(cls: type, attribute: str) -> Any:
-    return getattr(cls, attribute, getattr(Plugin, attribute))
 
 
 def _has(cls: type, method: str) -> bool:
     return callable(getattr(cls, method, None))
 
 
-def _normalization(title: str, cls: type) -> ScoreNormalization:
-    declared = _attribute(cls, "normalization")
+def _normalization(title: str, cls: type, declares: Declarations) -> ScoreNormalization:
+    declared = declares.value("normalization")
     if _has(cls, "normalize"):
         if declared not in (None, ScoreNormalization.RPC):
             raise PluginDefinitionError(
@@ -247,8 +278,10 @@ def _normalization(title: str, cls: type) -> ScoreNormalization:
     return ScoreNormalization.NONE if alone else ScoreNormalization.PLUGIN
 
 
-def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> DependsOn | None:
-    declared: DependsOn | None = _attribute(cls, "depends_on")
+def _depends_on(
+    title: str, cls: type, declares: Declarations, normalization: ScoreNormalization
+) -> DependsOn | None:
+    declared: DependsOn | None = declares.value("depends_on")
     whole = normalization is ScoreNormalization.PLUGIN and _has(cls, "score_nodes")
     if whole and declared is not None and declared in (DependsOn.NODE, DependsOn.ROW, DependsOn.NODES):
         raise PluginDefinitionError(
@@ -259,8 +292,10 @@ def _depends_on(title: str, cls: type, normalization: ScoreNormalization) -> Dep
     return declared
 
 
-def _reads(title: str, cls: type, depends_on: DependsOn | None) -> frozenset[NodeColumn | NodeLabel] | None:
-    declared: Sequence[NodeColumn | NodeLabel] | None = _attribute(cls, "reads")
+def _reads(
+    title: str, declares: Declarations, depends_on: DependsOn | None
+) -> frozenset[NodeColumn | NodeLabel] | None:
+    declared: Sequence[NodeColumn | NodeLabel] | None = declares.value("reads")
     if declared is None:
         return None
     if depends_on not in (DependsOn.NODE, DependsOn.ROW):
@@ -278,11 +313,11 @@ def _reads(title: str, cls: type, depends_on: DependsOn | None) -> frozenset[Nod
     return frozenset(declared)
 
 
-def _sign_fields(cls: type) -> tuple[PodField, ...] | None:
-    depends_on: DependsOn | None = _attribute(cls, "depends_on")
+def _sign_fields(cls: type, declares: Declarations) -> tuple[PodField, ...] | None:
+    depends_on: DependsOn | None = declares.value("depends_on")
     if depends_on is None:
         return None
-    declared: Sequence[PodField] | None = _attribute(cls, "sign_fields")
+    declared: Sequence[PodField] | None = declares.value("sign_fields")
     if declared is not None:
         return tuple(dict.fromkeys(declared))
     shares = depends_on is not DependsOn.OTHER
@@ -305,8 +340,8 @@ _HANDED_NODES: Final = (
 )
 
 
-def _node_mode(cls: type) -> NodeMode:
-    declared: NodeMode | None = _attribute(cls, "node_mode")
+def _node_mode(cls: type, declares: Declarations) -> NodeMode:
+    declared: NodeMode | None = declares.value("node_mode")
     if declared is not None:
         return declared
     return NodeMode.SNAPSHOT if any(_has(cls, method) for method in _HANDED_NODES) else NodeMode.NAMES
@@ -323,16 +358,16 @@ _SENSITIVITIES: Final[Mapping[DependsOn | None, PodSensitivity]] = {
 
 
 def _pod_sensitivity(
-    cls: type, points: Sequence[ExtensionPoint], depends_on: DependsOn | None
+    declares: Declarations, points: Sequence[ExtensionPoint], depends_on: DependsOn | None
 ) -> PodSensitivity:
-    declared: PodSensitivity | None = _attribute(cls, "pod_sensitivity")
+    declared: PodSensitivity | None = declares.value("pod_sensitivity")
     if declared is not None:
         return declared
     return _SENSITIVITIES[depends_on] if ExtensionPoint.FILTER in points else PodSensitivity.NONE
 
 
-def _needs(cls: type, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
-    declared = _attribute(cls, "needs")
+def _needs(declares: Declarations, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
+    declared = declares.value("needs")
     if node_mode is NodeMode.NAMES and declared is Plugin.needs:
         return ()  # the default needs are for plugins that read the table
     needs = tuple(declared)

@@ -41,7 +41,7 @@ from berth_sdk.runtime.answers import PLAIN, Steps, must_wait, run
 from berth_sdk.runtime.convert import Answers, grouped
 from berth_sdk.runtime.declarations import PARAMETERS
 from berth_sdk.runtime.declared import Declared, DeclaredHandle
-from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe
+from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe, describe_instance
 from berth_sdk.runtime.group_runtime import GroupRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -61,7 +61,7 @@ class PluginRuntime(GroupRuntime):
         `handle`: of the plugin. `keeps_rows` False: the caller keeps answers by row.
         """
         self.plugin = plugin
-        self.descriptor: Descriptor = describe(type(plugin), name)
+        self.descriptor: Descriptor = describe_instance(plugin, name)
         self._read = Answers(self.descriptor.name)
         self._declared = Declared(self.descriptor)
         self._methods = self._declared.methods(
@@ -438,13 +438,14 @@ def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = 
     """Return a new instance. A class without its own `__init__` gets neither arguments nor handle.
 
     `name`: the plugin's name, if it is not the name of the class. Raises the errors of `__init__`:
-    PluginArgsError for arguments that the plugin refuses.
+    PluginArgsError for arguments that the plugin refuses. Raises PluginDefinitionError for what `__init__`
+    declared wrongly on the instance, and UndeclaredError for objects that it asked for and did not declare.
     """
     if cls.__init__ is object.__init__:  # type: ignore[misc]  # compared, not called
         return cls()
     declared = DeclaredHandle(handle, describe(cls, name))
     plugin: object = cls(args, declared)
-    declared.is_made = True
+    declared.made(describe_instance(plugin, name))
     return plugin
 
 

@@ -158,6 +158,10 @@ class HandleClient:
         self._copy = copy
         self._forget = forget
 
+    def describes(self, descriptor: Descriptor) -> None:
+        """Take the descriptor of the instance, which may declare other needs than its class."""
+        self._with_objects = descriptor.wants_whole_pod
+
     def waiting_pods(self, *, only_mine: bool = False) -> list[WaitingPod]:
         """Return the pods that wait at Permit. `only_mine`: only pods that this plugin holds."""
         request = handle_pb2.ListWaitingPodsRequest(

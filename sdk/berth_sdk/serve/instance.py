@@ -13,18 +13,20 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import grpc
 
-from berth_sdk.errors import PluginArgsError, PluginDefinitionError
+from berth_sdk.errors import PluginArgsError, PluginDefinitionError, UndeclaredError
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
+from berth_sdk.runtime.profiles import for_all_profiles
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
 from berth_sdk.serve.cycles import CycleBook
@@ -70,7 +72,7 @@ class Instance:
         self.classes = dict(classes)
         self.descriptors = {name: _servable(cls, name) for name, cls in classes.items()}
         self.cycles = CycleBook()
-        self.copy = LocalCopy(need for descriptor in self.descriptors.values() for need in descriptor.needs)
+        self.copy = LocalCopy(_needs_of(self.descriptors))
         self.loop = EventLoopThread()
         self.in_flight = InFlight()
         self.connection = HandleConnection(certificate)
@@ -139,6 +141,7 @@ class Instance:
             warnings: list[str] = []
             try:
                 made = self._made_all(request)
+                in_use = _in_use(made)
             except (PluginArgsError, CallRefusedError) as err:
                 # The existing attachment, if any, continues.
                 self.connection.use(before)
@@ -146,6 +149,7 @@ class Instance:
                     raise
                 return identity_pb2.ConfigureResponse(error=str(err))
             self._runtimes = self._runtimes | made
+            self.copy.select(_needs_of(self.descriptors | in_use))
             self._tried = {}
             self._attachment_id = request.attachment_id
             self._served = served = {
@@ -155,7 +159,12 @@ class Instance:
         for warning in warnings:
             LOG.warning("%s", warning)
         LOG.info("configured: %s", ", ".join(f"{name} in {profile}" for name, profile in served))
-        return identity_pb2.ConfigureResponse(warnings=warnings)
+        return identity_pb2.ConfigureResponse(
+            warnings=warnings,
+            plugins=[
+                encode_descriptor(found) for name, found in in_use.items() if found != self.descriptors[name]
+            ],
+        )
 
     def stop(self) -> None:
         """End the attachment, the loop thread and the connection to the host. No call may follow."""
@@ -227,6 +236,7 @@ class Instance:
         self._tried = {}
         try:
             self._tried = self._made_all(request)
+            _in_use(self._tried)
         except PluginArgsError as err:
             return identity_pb2.ConfigureResponse(error=str(err))
         return identity_pb2.ConfigureResponse()
@@ -244,6 +254,10 @@ class Instance:
                 made[item.name, item.profile] = self._made(item)
             except PluginArgsError as err:
                 text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
+                LOG.error("%s", text)
+                raise PluginArgsError(text) from err
+            except (PluginDefinitionError, UndeclaredError) as err:
+                text = f"{item.name} in profile {item.profile} cannot be used with these arguments: {err}"
                 LOG.error("%s", text)
                 raise PluginArgsError(text) from err
         return made
@@ -286,15 +300,15 @@ class Instance:
         handle = HandleClient(self.descriptors[item.name], self.connection, self.copy, forget)
         try:
             plugin = make_plugin(self.classes[item.name], decode_args(item.args), handle, item.name)
-        except PluginArgsError:
-            raise
-        except KeyboardInterrupt:
+            runtime = PluginRuntime(plugin, name=item.name, handle=handle)
+        except (PluginArgsError, PluginDefinitionError, UndeclaredError, KeyboardInterrupt):
             raise
         except BaseException as err:
             LOG.exception("%s could not be made", item.name)
             text = f"{item.name}.__init__ raised {raised_text(err)}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
-        return args, PluginRuntime(plugin, name=item.name, handle=handle)
+        handle.describes(runtime.descriptor)
+        return args, runtime
 
     def _forget(self, plugin: str) -> None:
         """Drop the kept answers of the plugin, in every profile."""
@@ -330,6 +344,21 @@ def _not_configured() -> CallRefusedError:
 
 def _fault(text: str) -> CallRefusedError:
     return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def _needs_of(descriptors: Mapping[str, Descriptor]) -> Iterator[Need]:
+    return (need for descriptor in descriptors.values() for need in descriptor.needs)
+
+
+def _in_use(made: Mapping[tuple[str, str], tuple[bytes, PluginRuntime]]) -> dict[str, Descriptor]:
+    """Return what the plugins of an attachment declare, by name, each for all of its profiles.
+
+    Raises PluginArgsError where the arguments of two profiles make the plugin contradict itself.
+    """
+    by_profile: dict[str, dict[str, Descriptor]] = {}
+    for (name, profile), (_, runtime) in made.items():
+        by_profile.setdefault(name, {})[profile] = runtime.descriptor
+    return {name: for_all_profiles(found) for name, found in by_profile.items()}
 
 
 def _servable(cls: type, name: str) -> Descriptor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -57,9 +57,15 @@ class StateCopy:
     """
 
     def __init__(self, needs: Iterable[Need] = ()) -> None:
-        self.shape = _Shape(needs)
+        self.shape = _Shape.of(needs)
         self._held = _Held(self.shape)
         self.version: StateVersion | None = None
+
+    def select(self, needs: Iterable[Need]) -> None:
+        """Hold what `needs` declare from now on. If that is another selection, the copy becomes invalid."""
+        shape = _Shape.of(needs)
+        if shape != self.shape:
+            self.shape, self._held, self.version = shape, _Held(shape), None
 
     @property
     def nodes(self) -> NodeTable:
@@ -196,17 +202,24 @@ class ObjectView:
         return self._copy.store(self._resource).list(namespace)
 
 
+@dataclass(frozen=True, slots=True)
 class _Shape:
     """The parts that a copy has."""
 
-    __slots__ = ("pods", "resources", "summaries")
+    pods: bool
+    summaries: bool
+    resources: frozenset[str]
 
-    def __init__(self, needs: Iterable[Need]) -> None:
+    @classmethod
+    def of(cls, needs: Iterable[Need]) -> _Shape:
+        """Return the parts that plugins declared."""
         needs = tuple(needs)
         kinds = {need.kind for need in needs}
-        self.pods = bool(kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT})
-        self.summaries = NeedKind.NODE_SUMMARY in kinds
-        self.resources = {need.resource for need in needs if need.kind is NeedKind.OBJECT}
+        return cls(
+            pods=bool(kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}),
+            summaries=NeedKind.NODE_SUMMARY in kinds,
+            resources=frozenset(need.resource for need in needs if need.kind is NeedKind.OBJECT),
+        )
 
 
 class _Held:
@@ -360,6 +373,11 @@ class LocalCopy:
     def __init__(self, needs: Iterable[Need]) -> None:
         self._lock = threading.Lock()
         self._copy = StateCopy(needs)
+
+    def select(self, needs: Iterable[Need]) -> None:
+        """Hold what `needs` declare from now on; see `StateCopy.select`."""
+        with self._lock:
+            self._copy.select(needs)
 
     @property
     def version(self) -> StateVersion | None:

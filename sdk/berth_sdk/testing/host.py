@@ -28,7 +28,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import PermitResult, QueuedPod
-from berth_sdk.runtime.descriptor import Descriptor, describe
+from berth_sdk.runtime.descriptor import Descriptor, describe, describe_instance
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.serve.lanes import EventLoopThread
 from berth_sdk.status import SUCCESS, Code, Status
@@ -315,7 +315,11 @@ class PluginHost:
         stores = {resource: self._stores[resource] for resource in _resources(describe(cls))}
         handle = RecordingHandle(self.table, stores, room=self.room, at_work=self.at_work)
         handle.in_pre_bind, handle.cancel = self.in_pre_bind, self._abort
-        runtime = PluginRuntime(make_plugin(cls, args, handle), handle=handle)
+        plugin = make_plugin(cls, args, handle)
+        # The instance may declare more than its class.
+        for resource in _resources(describe_instance(plugin)):
+            stores[resource] = self._stores.setdefault(resource, ObjectStore())
+        runtime = PluginRuntime(plugin, handle=handle)
         handle.plugin = runtime.descriptor.name
         handle.forget = runtime.follows.forget
         return Seat(runtime, handle)

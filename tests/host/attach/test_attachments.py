@@ -494,3 +494,17 @@ async def test_stop_before_anything_was_attached_is_harmless(tmp_path: Path) -> 
         assert state_of(host) is State.BACKOFF
     assert state_of(host) is State.CLOSED
     assert not can_connect(tmp_path / "p.sock")
+
+
+async def test_a_plugin_that_becomes_another_one_by_its_arguments_is_refused(tmp_path: Path) -> None:
+    plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
+    changed = identity_pb2.ConfigureResponse(plugins=[descriptor("Demo", "FILTER", "SCORE")])
+    plugin.once("Configure", lambda _: changed)
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        assert state_of(host) is State.REJECTED
+        assert "declares another points in the answer to Configure" in reason_of(host)
+        accepted, refused = plugin.requests("Configure")
+        assert (accepted.accepted, refused.accepted) == (True, False)
+        assert refused.reason == reason_of(host)
+        assert not plugin.requests("SyncState")

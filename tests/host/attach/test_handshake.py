@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from berth_host.attach.handshake import LONGEST_WISH_S, MAX_NAME_LENGTH, RefusedError, read_handshake
+from berth_host.attach.handshake import (
+    LONGEST_WISH_S,
+    MAX_NAME_LENGTH,
+    DescriptorRefusedError,
+    RefusedError,
+    read_handshake,
+    with_arguments,
+)
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
@@ -343,3 +350,60 @@ def test_unknown_depends_on_is_read_as_unset() -> None:
     (plugin,) = got.plugins
     assert (plugin.depends_on, plugin.sign_fields) == (None, None)
     assert [remark for remark in got.warnings if "depends_on 99" in remark]
+
+
+# --- descriptors that depend on the arguments ------------------------------------------------------------
+
+PODS = identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_POD_SUMMARY, label_prefixes=[""])
+
+
+def unknown_need() -> identity_pb2.DeclaredNeed:
+    need = identity_pb2.DeclaredNeed()
+    need.kind = 99  # type: ignore[assignment]
+    return need
+
+
+def test_descriptors_of_the_answer_to_configure_take_the_place_of_those_of_the_handshake() -> None:
+    by_names = [descriptor(name, "FILTER", snapshot=False) for name in ("Demo", "Other")]
+    introduction = read_handshake(reply(*by_names), PLACE)
+    named = descriptor(
+        "Demo",
+        "FILTER",
+        needs=[PODS],
+        pod_sensitivity=9,
+        events=[identity_pb2.EventInterest(resource="Node", actions=["add"])],
+    )
+    answer = identity_pb2.ConfigureResponse(plugins=[named])
+    found = with_arguments(introduction, answer)
+    demo, other = found.plugins
+    assert (demo.node_mode, demo.needs) == (NodeMode.SNAPSHOT, (Need.pods(),))
+    assert demo.events == (EventInterest("Node", ("add",)),)
+    # Unknown values are read as in the handshake.
+    assert demo.pod_sensitivity is PodSensitivity.CLUSTER
+    assert "unknown pod_sensitivity 9" in found.warnings[-1]
+    assert other == introduction.plugins[1]
+    assert with_arguments(introduction, identity_pb2.ConfigureResponse()) == introduction
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([descriptor("Demo", "FILTER", "SCORE")], "declares another points .* declare it once, before them"),
+        ([descriptor("Demo", "FILTER", version="2")], "declares another version"),
+        ([descriptor("Demo", "FILTER", max_concurrency=2)], "declares another max_concurrency"),
+        ([descriptor("Demo", "FILTER", handle_client=True)], "declares another handle_client"),
+        ([descriptor("Else", "FILTER")], "describes plugin 'Else' which was not configured"),
+        ([descriptor("Demo", "FILTER")] * 2, "describes plugin 'Demo' twice"),
+        (
+            [descriptor("Demo", "FILTER", needs=[unknown_need()])],
+            "needs state of the kind 99.*in the answer to Configure",
+        ),
+    ],
+    ids=["points", "version", "concurrency", "handle", "stranger", "twice", "need"],
+)
+def test_a_descriptor_that_arguments_may_not_change_is_refused(
+    messages: list[identity_pb2.PluginDescriptor], words: str
+) -> None:
+    introduction = read_handshake(reply(), PLACE)
+    with pytest.raises(DescriptorRefusedError, match=words):
+        with_arguments(introduction, identity_pb2.ConfigureResponse(plugins=messages))

@@ -111,7 +111,20 @@ async def test_plugin_in_process_has_points_and_calls(tmp_path: Path) -> None:
         found = plugin(world.host, "Holding")
         assert (found["runs"], found["available"], found["attachment"]) == ("inProcess", True, None)
         assert found["profiles"] == [
-            {"schedulerName": "default-scheduler", "points": ["preEnqueue", "permit"], "failing": False}
+            {
+                "schedulerName": "default-scheduler",
+                "points": ["preEnqueue", "permit"],
+                "failing": False,
+                "declares": {
+                    "nodeMode": "NAMES",
+                    "needs": [],
+                    "events": None,
+                    "podSensitivity": "NONE",
+                    "dependsOn": None,
+                    "normalization": "PLUGIN",
+                    "readsShared": [],
+                },
+            }
         ]
         calls = {item["call"]: item["calls"] for item in found["calls"]}
         assert calls["Permit"] == 2

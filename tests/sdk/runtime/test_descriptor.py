@@ -20,7 +20,8 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
-from berth_sdk.runtime.descriptor import describe
+from berth_sdk.runtime.descriptor import describe, describe_instance
+from berth_sdk.status import SUCCESS, Status
 
 
 def nothing(self: Any, *args: Any) -> None: ...
@@ -388,3 +389,50 @@ def test_a_class_that_cannot_work_is_refused_with_the_cure(attributes: dict[str,
 def test_an_instance_is_refused() -> None:
     with pytest.raises(PluginDefinitionError, match="is not a class"):
         describe(made()(args={}, handle=None))
+
+
+class ByArgs(Plugin):
+    """Declares by its arguments what they name."""
+
+    def __init__(self, args: dict[str, Any], handle: Any = None) -> None:
+        for name, value in args.items():
+            setattr(self, name, value)
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status:
+        return SUCCESS
+
+
+def test_an_instance_declares_in_place_of_its_class() -> None:
+    declared = {
+        "needs": [Need.nodes()],
+        "node_mode": NodeMode.NAMES,
+        "depends_on": DependsOn.ROW,
+        "events": [],
+        "limit": 3,
+    }
+    found = describe_instance(ByArgs(declared))
+    assert (found.node_mode, found.depends_on, found.events) == (NodeMode.NAMES, DependsOn.ROW, ())
+    # What follows from it follows for the instance too.
+    assert found.pod_sensitivity is PodSensitivity.NODE
+    assert found.needs == (Need.nodes(), Need.pods())
+    assert found.host_keeps_answers
+    assert describe_instance(ByArgs({"limit": 3})) == describe(ByArgs)
+    assert describe(ByArgs).depends_on is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"max_concurrency": 3}, "sets self.max_concurrency, which may not depend on the arguments"),
+        ({"deadlines": {"filter": 1.0}}, "or call it self._deadlines if it is your own"),
+        ({"node_mode": "names"}, "ByArgs.node_mode is 'names': it must be a NodeMode or None"),
+        ({"events": [EventInterest("Nod")]}, "did you mean 'Node'"),
+        ({"reads": []}, "declares reads and no depends_on"),
+    ],
+    ids=["not by arguments", "deadlines", "type", "event", "reads"],
+)
+def test_what_an_instance_declares_is_checked_as_what_a_class_declares(
+    declared: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PluginDefinitionError, match=words):
+        describe_instance(ByArgs(declared))

@@ -12,6 +12,7 @@ from berth_sdk import ExtensionPoint, Handle, Plugin, PluginArgsError, PluginDef
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.serve.server import PluginServer
+from support.by_arguments import ByArguments
 from support.sdk_server import PROFILE, plugin_args, refused
 
 from .conftest import Serve
@@ -260,3 +261,29 @@ def test_a_plugin_that_orders_by_comparison_alone_cannot_be_served() -> None:
 
     with pytest.raises(PluginDefinitionError, match="write `sort_key`"):
         PluginServer({"Less": Less})
+
+
+def test_configure_answers_with_the_descriptors_that_the_arguments_changed(serve: Serve) -> None:
+    host = serve(ByArguments, Other).host
+    host.handshake()
+    plugins = [plugin_args("ByArguments", [FILTER], args={"claim": "c"}), plugin_args("Other", [FILTER])]
+    (changed,) = host.configure(plugins).plugins
+    assert changed.name == "ByArguments"
+    assert [need.resource for need in changed.needs] == ["persistentvolumeclaims"]
+    assert [event.resource for event in changed.events] == ["PersistentVolumeClaim"]
+    host.handshake("a2")
+    plugins = [plugin_args("ByArguments", [FILTER]), plugin_args("Other", [FILTER])]
+    assert not host.configure(plugins, "a2").plugins
+
+
+def test_the_copy_holds_what_the_arguments_need(serve: Serve) -> None:
+    served = serve(ByArguments)
+    host, copy = served.host, served.server.instance.copy
+    host.attach()
+    host.give_nodes(Node(name="n0"))
+    assert copy.version is not None
+    with pytest.raises(KeyError):
+        copy.objects("persistentvolumeclaims")
+    host.attach(args={"claim": "c"})
+    assert copy.version is None
+    assert copy.objects("persistentvolumeclaims").list() == []

@@ -95,6 +95,11 @@ class ExtenderServer:
         self.cache = NodeCache(with_objects=any(need.kind.name == "NODE_OBJECT" for need in descriptor.needs))
         handle = cast("Handle", ExtenderHandle(None if self.copy is None else self.copy.snapshot))
         runtime = PluginRuntime(_made(cls, name, settings.args, handle), name=name, handle=handle)
+        if runtime.descriptor != descriptor:
+            raise PluginDefinitionError(
+                f"{name} declares other needs with these arguments than in its class, which an extender"
+                " cannot follow: declare all of them in the class"
+            )
         self._loop_thread = EventLoopThread()
         self._plugin = AskedPlugin(runtime, self._loop_thread)
         self._scheduling = ThreadPoolExecutor(1, thread_name_prefix="berth-scheduling")

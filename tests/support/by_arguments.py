@@ -1,0 +1,45 @@
+"""A plugin whose needs, events and node mode follow from its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import EventInterest
+from berth_sdk.extension_points import NodeMode, Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
+from berth_sdk.status import SUCCESS, Status
+from berth_sdk.tables import NodeView
+
+CLAIMS = "persistentvolumeclaims"
+
+
+class ByArguments(Plugin):
+    """Lets pods onto nodes once a claim exists.
+
+    Arguments: `claim` (the claim's name; none: every pod may go), `mode` (`SNAPSHOT`; none: by names),
+    `needs` (declared as it is).
+    """
+
+    node_mode = NodeMode.NAMES
+    needs: ClassVar[Sequence[Need]] = ()
+    events: ClassVar[Sequence[EventInterest]] = (EventInterest("Node", ("add",)),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._claim = str(args.get("claim", ""))
+        if self._claim:
+            self.needs = [Need.objects(CLAIMS)]  # type: ignore[misc]
+            self.events = [EventInterest("PersistentVolumeClaim", ("add",))]  # type: ignore[misc]
+            self._claims = handle.objects(CLAIMS)
+        if "mode" in args:
+            self.node_mode = NodeMode[args["mode"]]  # type: ignore[misc]
+        if "needs" in args:
+            self.needs = args["needs"]  # type: ignore[misc]
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        if self._claim and self._claims.get(self._claim, pod.namespace) is None:
+            return Status.unschedulable(f"waits for the claim {self._claim}")
+        return SUCCESS
