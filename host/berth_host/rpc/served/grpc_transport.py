@@ -191,11 +191,11 @@ class GrpcTransport:
         self, call: Call[*Args, Raw, Any], cycle: CycleRecord, written: Written, deadline_s: float
     ) -> Raw:
         if call.in_rounds:
-            reply = await self._ask_round(call, cycle, written.message, deadline_s)
+            reply = await self._ask_round(call, cycle, written.request, deadline_s)
         elif call.lane is Lane.BINDING:
-            reply = await self._ask_bind(call, cycle, written.message, deadline_s)
+            reply = await self._ask_bind(call, cycle, written.request, deadline_s)
         else:
-            reply = await self._ask_cycle(call, cycle, written.message, deadline_s)
+            reply = await self._ask_cycle(call, cycle, written.request, deadline_s)
         reader = ReplyReader(
             self._plugin,
             call.rpc,

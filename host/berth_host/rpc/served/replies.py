@@ -128,10 +128,14 @@ class ReplyReader:
         if self.mode is NodeMode.SNAPSHOT:
             self.violation("answered scores by name, which only a plugin in NAMES mode may")
         self.bound(len(message.named), len(self.candidates) + SURPLUS, "scores")
-        by_name = {entry.node: entry.score for entry in message.named}
-        if len(by_name) != len(message.named):
-            self.violation("scored a node twice")
         names = self.candidates.names
+        named = [entry.node for entry in message.named]
+        scores = np.fromiter((entry.score for entry in message.named), dtype=np.int64, count=len(named))
+        if named == names:  # in the order of the request
+            return scores
+        by_name = dict(zip(named, scores.tolist(), strict=True))
+        if len(by_name) != len(named):
+            self.violation("scored a node twice")
         missing = next((name for name in names if name not in by_name), None)
         if missing is not None or len(by_name) != len(names):
             self.violation(
@@ -165,6 +169,8 @@ class ReplyReader:
         if self.mode is NodeMode.NAMES:
             members = np.zeros(len(nodes), dtype=np.bool_)
             members[self._named_positions(message, nodes)] = True
+            if np.count_nonzero(members) != len(message.names):
+                self.violation("listed a node twice")
         elif message.names:
             self.violation("named nodes although it chose bitmaps (SNAPSHOT mode)")
         else:
@@ -188,13 +194,14 @@ class ReplyReader:
     def _named_positions(self, message: pb.NodeSet, nodes: NodeTable) -> NDArray[np.intp]:
         if message.bitmap:
             self.violation("answered a bitmap although it chose names (NAMES mode)")
-        position_of = {name: i for i, name in enumerate(nodes.names)}
-        unknown = next((name for name in message.names if name not in position_of), None)
-        if unknown is not None:
+        slots = np.array(nodes.slots_of(message.names), dtype=np.intp)
+        positions: NDArray[np.intp] = nodes.slots.searchsorted(slots)
+        strange = slots < 0
+        if len(nodes):
+            strange |= nodes.slots.take(positions, mode="clip") != slots
+        if strange.any() or (len(slots) and not len(nodes)):
+            unknown = message.names[int(strange.argmax())]
             self.violation(f"answered about node {unknown!r}, which is not among the candidates")
-        positions = np.fromiter((position_of[name] for name in message.names), dtype=np.intp)
-        if len(np.unique(positions)) != len(positions):
-            self.violation("listed a node twice")
         return positions
 
     def eligible(self, message: pb.NodeSet) -> frozenset[str]:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served.link import InstanceLink
+from berth_host.rpc.served.node_names import ENCODED, NamedRequest, field_bytes
 from berth_host.rpc.served.outbox import Parcel
 
 IndexOf = Callable[[str], int | None]
@@ -45,9 +46,16 @@ class Written:
     """A request without its context, and the facts that its reply is read with (see `ReplyReader`)."""
 
     message: Any
+    tail: bytes = b""
+    """A field that is encoded already, which follows the message."""
     nodes: NodeTable | None = None
     back: NDArray[np.intp] | None = None
     count: int = 0
+
+    @property
+    def request(self) -> Any:
+        """The request as it is sent."""
+        return NamedRequest(self.message, self.tail) if self.tail else self.message
 
 
 class RequestWriter:
@@ -95,10 +103,15 @@ class Asking:
         return self.cycle
 
 
-def _candidates(asking: Asking) -> pb.NodeSet:
-    """Return the nodes by ascending slot, as they travel."""
-    asking.written.nodes, asking.written.back = _ascending(asking.args["nodes"])
-    return encode_candidates(asking.written.nodes, asking.writer.mode)
+def _candidates(asking: Asking) -> pb.NodeSet | None:
+    """Return the nodes by ascending slot, as they travel; None if they follow the message, as bytes."""
+    written = asking.written
+    written.nodes, written.back = _ascending(asking.args["nodes"])
+    if asking.writer.mode is not NodeMode.NAMES:
+        return encode_candidates(written.nodes, asking.writer.mode)
+    number = written.message.DESCRIPTOR.fields_by_name["candidates"].number
+    written.tail = field_bytes(number, ENCODED.of(written.nodes))
+    return None
 
 
 def _raw_scores(asking: Asking) -> scheduling_pb2.Scores:
