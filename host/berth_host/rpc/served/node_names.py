@@ -13,7 +13,6 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.tables import NodeTable
 
 _LENGTH_DELIMITED: Final = 2
-_NAMES: Final = pb.NodeSet.DESCRIPTOR.fields_by_name["names"].number
 
 
 def varint(number: int) -> bytes:
@@ -32,31 +31,24 @@ def field_bytes(number: int, payload: bytes) -> bytes:
 
 
 class EncodedNames:
-    """The encoded names of the nodes of one snapshot, for the latest version of its list of nodes."""
+    """The encoded names of all nodes of one snapshot, for the latest version of its list of nodes."""
 
     def __init__(self) -> None:
         self._identity: Hashable = None
-        self._each: dict[str, bytes] = {}
-        """By name: the name as one entry of `NodeSet.names`."""
-        self._whole: bytes | None = None
+        self._whole = b""
 
     def of(self, nodes: NodeTable) -> bytes:
         """Return `NodeSet(names=nodes.names)`, serialised."""
-        if self._identity != nodes.names_identity:
-            self._identity, self._each, self._whole = nodes.names_identity, {}, None
         if len(nodes) != nodes.snapshot_size or not nodes.is_ascending:
-            return self._joined(nodes)
-        if self._whole is None:
-            self._whole = self._joined(nodes)
+            return _encoded(nodes)
+        if self._identity != nodes.names_identity:
+            self._identity, self._whole = nodes.names_identity, _encoded(nodes)
         return self._whole
 
-    def _joined(self, nodes: NodeTable) -> bytes:
-        names, each = nodes.names, self._each
-        try:
-            return b"".join(map(each.__getitem__, names))
-        except KeyError:
-            each.update((name, field_bytes(_NAMES, name.encode())) for name in names if name not in each)
-        return b"".join(map(each.__getitem__, names))
+
+def _encoded(nodes: NodeTable) -> bytes:
+    raw: bytes = pb.NodeSet(names=nodes.names).SerializeToString()
+    return raw
 
 
 ENCODED: Final = EncodedNames()
