@@ -8,12 +8,33 @@ code.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from berth_host.app.host import Host
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, State
 from berth_host.errors.plugins import PluginAbsentError
 from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.plugin_stats import CallStats
+from berth_host.rpc.call_rules import Policy
+
+KEPT: Final = "no pod was placed without its answer"
+"""The end of a lapse after which the configuration's rules still hold."""
+_FALLS_BACK: Final = "SortKeys"
+"""A call with a fallback: without the answer, pods have another order."""
+_REPEATED: Final = "Unreserve"
+"""A call that decides about no pod, and that the host repeats until the plugin acknowledges it."""
+
+
+def is_kept(lapse: str) -> bool:
+    """Return True for a lapse after which the configuration's rules still hold."""
+    return lapse.endswith(KEPT)
+
+
+def lets_none_pass(call: str, figures: CallStats) -> bool:
+    """Return True if no failure let a pod pass: the policy was Fail, and the pod was tried again."""
+    if call == _REPEATED:
+        return True
+    return call != _FALLS_BACK and set(+figures.policies) == {Policy.FAIL.value}
 
 
 def lapses_of(host: Host) -> list[str]:
@@ -47,7 +68,8 @@ def _failed(host: Host) -> Iterator[str]:
         for call, figures in stats.items():
             of = f"of {figures.calls} calls of {call}"
             if figures.failed:
-                yield f"{who} failed in {figures.failed} {of}{_how(figures)}"
+                kept = f"; {KEPT}" if lets_none_pass(call, figures) else ""
+                yield f"{who} failed in {figures.failed} {of}{_how(figures)}{kept}"
             if figures.overruns:
                 yield f"{who} answered late in {figures.overruns} {of}"
 

@@ -14,6 +14,20 @@ from berth_sdk.serve.optional_services import services_on
 _TIMEOUT_S: Final = 5.0
 
 
+_NO_REFLECTION: Final = """the server has no reflection, which is optional for a plugin. To add it:
+  Python  pip install 'berth-sdk[server]'; without the SDK: grpcio-reflection, enable_server_reflection
+  Go      google.golang.org/grpc/reflection, reflection.Register(server)
+  Java    io.grpc:grpc-services, addService(ProtoReflectionServiceV1.newInstance())
+  Node    @grpc/reflection, new ReflectionService(packageDefinition).addToServer(server)
+  Rust    tonic-reflection, add_service(Builder::configure()...build_v1alpha())"""
+
+
+def _is_reset(failed: Any) -> bool:
+    """Return True for a server that ends the stream of an unknown call with a reset, as one of tonic does."""
+    codes = (grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
+    return failed.code() in codes and "RST_STREAM" in (failed.details() or "")
+
+
 def reflect(options: Namespace) -> int:
     """Print the services and methods. Returns 0; 1: no answer from the server; 2: a wrong option, or a
     missing package.
@@ -30,8 +44,8 @@ def reflect(options: Namespace) -> int:
     except grpc.RpcError as err:
         failed: Any = err  # every error of a call is also the call
         text = f"{failed.code().name}: {failed.details()}"
-        if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
-            text = "the server offers no reflection: pip install 'berth-sdk[server]' where it runs"
+        if failed.code() is grpc.StatusCode.UNIMPLEMENTED or _is_reset(failed):
+            text = _NO_REFLECTION
         print(f"berth-sdk reflect: {options.endpoint}: {text}", file=sys.stderr)
         return 1
     for service, methods in services.items():

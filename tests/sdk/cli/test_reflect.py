@@ -43,7 +43,10 @@ def test_reflect_tells_a_server_without_reflection_from_an_absent_one(
     monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
     with Serving(tmp_path, Plain) as serving:
         assert main(["reflect", serving.address]) == 1
-    assert "the server offers no reflection" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the server has no reflection" in said
+    for language in ("Python", "Go", "Java", "Node", "Rust"):
+        assert f"\n  {language} " in said
 
 
 def test_reflect_presents_its_certificate_to_a_server_with_tls(

@@ -101,9 +101,10 @@ class IdentityServiceServicer(object):
         system.
 
         Caller: the host, every 5 s while attached, and at once when a call could not reach the instance. Deadline 2 s.
-        Errors: UNAVAILABLE or PERMISSION_DENIED: the host ends the attachment and begins a new one after a backoff. Any
-        other code, or no answer in time, is a miss: the host asks again after 1 s, and the third miss in a row ends
-        the attachment too. While no instance is attached, the policy of each point applies.
+        Errors: UNAVAILABLE or PERMISSION_DENIED: the host ends the attachment and begins a new one after a backoff. While
+        no instance is attached, the policy of each point applies. Any other code, or no answer in time, is a miss: the
+        host asks again after 1 s. After the third miss in a row the attachment stays, and the host makes no calls of
+        cycles, so that the policies apply, until a probe is answered.
         Repeat: yes, at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
