@@ -19,7 +19,7 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, PodTable
-from berth_sdk.tables.node_table import conflicts
+from berth_sdk.tables.node_columns import conflicts
 from berth_sdk.tables.pod_changes import PORTS_COLUMN, normalized_ports
 from numpy.typing import NDArray
 
@@ -31,7 +31,7 @@ REASON: Final = Status.unschedulable("node(s) didn't have free ports for the req
 class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
-    # A what-if question removes pods: a served plugin must know their ports.
+    # A what-if question leaves pods on the node, whose priorities count: see `filter_scenarios`.
     needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.HOST_PORTS,)

@@ -511,7 +511,11 @@ class ScenarioFilterPlugin(Protocol):
     """
 
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
-        """Return one verdict per scenario. Each verdict is absolute against the cycle's snapshot."""
+        """Return one verdict per scenario. Each verdict is absolute against the cycle's snapshot.
+
+        A node that an autoscaler would add is no scenario here: the host puts it into the snapshot, and calls
+        PreFilter and Filter.
+        """
         ...
 
 

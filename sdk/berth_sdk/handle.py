@@ -26,6 +26,8 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 
@@ -117,6 +119,19 @@ class Handle(Protocol):
         result or return it as it is. `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute`: the
         number of candidates to find, the larger one counts; both 0: 10 % and 100. Raises HandleError outside
         of a `post_filter` call of this plugin.
+        """
+        ...
+
+    def run_filters(
+        self, state: CycleState, scenarios: Iterable[Scenario]
+    ) -> list[Status] | Awaitable[list[Status]]:
+        """Ask the Filter plugins of the profile, except this one, about scenarios, for `post_filter`.
+
+        Returns one status per scenario: SUCCESS, or the first rejection in the configured order of the
+        plugins (kube-scheduler: RunFilterPluginsWithNominatedPods). A scenario is a node of the snapshot
+        without some pods and with others, or a node that does not exist (`Scenario.node`), which is judged as
+        if the cluster had it. In process, await the result. Raises HandleError outside of a `post_filter`
+        call of this plugin, for nodes and pods that the snapshot lacks, and for a new node that it has.
         """
         ...
 

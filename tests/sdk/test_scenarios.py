@@ -9,8 +9,7 @@ import pytest
 from berth_sdk.pod import HostPort, Pod
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.tables import NodeTable, PodChanges, PodTable
-from berth_sdk.tables.node_columns import changed_usage
-from berth_sdk.tables.node_table import conflicts
+from berth_sdk.tables.node_columns import changed_usage, conflicts
 from berth_sdk.testing import make_node, make_pod, make_table
 from hypothesis import given
 from hypothesis import strategies as st

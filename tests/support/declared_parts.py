@@ -395,7 +395,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "annotations of pods that leave": Part(
         read_scenarios=lambda what_if: dict(what_if.removed.pods(0)[0].annotations),
         needs=(Need.pods(annotation_prefixes=("note/",)),),
-        refusal=need("pod.annotations", _key("annotation_prefixes", "pods", "...")),
+        refusal=need("pod.annotations", "Need.pods()"),
     ),
     "spec of pods that come": Part(
         read_scenarios=lambda what_if: sorted(what_if.added.pods(0)[0].spec),

@@ -128,6 +128,9 @@ class Backend:
         self.asked.append(("requeue", plugin, None if uids is None else list(uids), reason, skip_backoff))
         return 2
 
+    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+        return await Filters().run_filters(plugin, cycle_id, scenarios)
+
     def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
         self.asked.append(("invalidate", plugin, None if uids is None else list(uids)))
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
+from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 
 from berth_host.app.group_fit import GroupFit, GroupTrials
@@ -34,6 +35,7 @@ from berth_host.errors.plugins import PluginLoadError
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.framework.what_ifs import WhatIfs
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
@@ -180,6 +182,28 @@ class FrameworkAlone:
             return dict.fromkeys(names, status)
         verdicts = {name: cycle.statuses.status_of(name) for name in names}
         return verdicts | dict.fromkeys((names[row] for row in cycle.feasible.tolist()), SUCCESS)
+
+    async def what_if(self, pod: Pod, scenarios: Iterable[Scenario]) -> list[Status]:
+        """Return for each scenario SUCCESS, or the rejection with the name of its plugin.
+
+        A scenario is a node of the snapshot without some of its pods and with others, or a node that does
+        not exist (`Scenario.node`). Each is judged by itself, and nothing of it is left afterwards.
+
+        Raises PluginLoadError if a served plugin is not attached, KeyError for a node that is not there,
+        InvariantError for a new node that is, and IncompleteNodeError.
+        """
+        asked = tuple(scenarios)
+        cycle = self.cycle(pod)
+        self.snapshot.hold()
+        try:
+            if any(one.node is None for one in asked):
+                outcome = await self.framework.run_pre_filter(cycle)
+                if not outcome.status.is_success:
+                    return [outcome.status] * len(asked)
+            return await WhatIfs(self.framework, self.snapshot).run(cycle, asked)
+        finally:
+            self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
+            self.snapshot.release()
 
     async def try_group(
         self, group: PodGroup, pods: Iterable[Pod], nominated: Iterable[Pod] = ()

@@ -3,15 +3,15 @@
 The scheduler updates the snapshot with the changes at the start of a cycle (and while idle). The cache does
 not change it until the cycle releases it. The cycle of a pod group places members on it, and takes pods away
 from it, on trial (`assume`, `remove`); `revert` and the release undo these steps. Plugins read it as
-`NodeTable`. `RowLog` says when each part of each row last changed, and which rows were removed; `ChangeLog`
-reads it.
+`NodeTable`, and `ChangeLog` the changes.
 Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapshot), v1.37.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,6 @@ import numpy as np
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, ObjectStore, PodTable, StateVersion
-from berth_sdk.tables.generation_log import GenerationLog
 from berth_sdk.tables.node_columns import changed_usage
 from numpy.typing import NDArray
 
@@ -28,45 +27,8 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.pod_groups import Member, MemberState, SnapshotGroups
+from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
-
-
-class RowParts:
-    """The generations of one row's last changes. `incarnation`: the cache's `NodeInfo.born` of its node."""
-
-    __slots__ = ("born", "incarnation", "object", "summary", "usage")
-
-    def __init__(self, incarnation: int, generation: int) -> None:
-        self.incarnation = incarnation
-        self.born = self.summary = self.object = self.usage = generation
-
-
-class RowLog:
-    """The records of the slots in use, and the logs of changed slots, removed slots and removed pods."""
-
-    __slots__ = ("_rows", "moved", "removed", "removed_pods")
-
-    def __init__(self) -> None:
-        self._rows: dict[int, RowParts] = {}
-        self.moved: GenerationLog[int] = GenerationLog()
-        """The slots in which anything changed, with repetitions, by the version with the change."""
-        self.removed: GenerationLog[int] = GenerationLog()
-        """The slots of removed nodes."""
-        self.removed_pods: GenerationLog[tuple[int, str]] = GenerationLog()
-        """Slot and uid of pods that were removed from an existing node."""
-
-    def row(self, slot: int) -> RowParts:
-        """Return the record of a slot in use."""
-        return self._rows[slot]
-
-    def add(self, slot: int, incarnation: int, generation: int) -> None:
-        """Create the record of a slot that a node got."""
-        self._rows[slot] = RowParts(incarnation, generation)
-
-    def remove(self, slot: int, generation: int) -> None:
-        """Remove the record of a slot whose node was removed."""
-        del self._rows[slot]
-        self.removed.add(generation, slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +48,8 @@ class _Step:
     member: Member | None
 
 
+_ON_TRIAL: Final = -1
+"""The incarnation of a node that the cache does not have."""
 _EPOCHS: Final = 2**53 - 1
 """The number of possible epochs; a decoder that uses floating point numbers reads each one exactly."""
 
@@ -402,6 +366,38 @@ class Snapshot:
         else:
             self.groups.revert_all()
         self.generation = generation
+
+    @contextmanager
+    def with_node(self, node: Node, pods: Sequence[Pod] = ()) -> Iterator[None]:
+        """Have one more node, with these pods, for the length of the block.
+
+        Served plugins get the node by a delta, as they get every other one. Trial steps of the block must be
+        reverted in it. Raises InvariantError if no cycle holds the snapshot, or if the snapshot has the node
+        or one of the pods.
+        """
+        columns = self.columns
+        known = [pod.key for pod in pods if self.pods.position(pod.uid) is not None]
+        if not self._held or known or node.name in columns.index_of:
+            why = (
+                "no cycle holds the snapshot"
+                if not self._held
+                else "the snapshot has it, or its pods, already"
+            )
+            raise InvariantError(f"node {node.name} cannot come on trial: {why}")
+        if columns.has_freed:
+            columns.reclaim(None if self.confirmed_generation is None else self.confirmed_generation())
+        generation = self._generations.next()
+        slot = columns.add(node)
+        self.log.add(slot, _ON_TRIAL, generation)
+        self._write_trial(slot, pods, changed_usage(NodeUsage(), (), pods), (), generation)
+        self._order = None
+        self.generation = generation
+        try:
+            yield
+        finally:
+            generation = self._generations.next()
+            self._drop(slot, generation)
+            self.generation = generation
 
     def _last_step(self, uid: str) -> _Step | None:
         return next((step for step in reversed(self._steps) if step.pod.uid == uid), None)

@@ -21,7 +21,7 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone, OneStep
 from berth_host.framework.asked import Asked
-from berth_host.framework.filtering import Rows, filter_error
+from berth_host.framework.filtering import Rows, filter_error, filter_rows
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.group_points import GroupPoints
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
@@ -32,10 +32,12 @@ from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
+from berth_host.model.pre_filter_outcome import rows_named
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd, CycleRecord
 
 _STEPPED: Final = (ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
+_EVERYONE: Final = AskEveryone()
 Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
 
 
@@ -143,6 +145,23 @@ class Framework:
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """Return the Filter plugins that judge the cycle's pod, in order."""
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
+
+    async def judge(self, cycle: Cycle, node_name: str, *, without: str = "") -> Status:
+        """Run PreFilter and Filter of a what-if's cycle about one node, without kept answers.
+
+        Returns SUCCESS, the rejection of the pod or of the node, or an error. `without`: a plugin that is not
+        asked; "": none.
+        """
+        before = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
+        outcome = await _EVERYONE.pre_filter(tuple(one for one in before if one.name != without), cycle)
+        if not outcome.status.is_success:
+            return outcome.status
+        if outcome.eligible is not None and node_name not in outcome.eligible:
+            return outcome.absent
+        statuses = NodeStatuses(cycle.nodes)
+        clients = [one for one in self.filters_of(cycle) if one.name != without]
+        passed = await filter_rows(clients, cycle, statuses, rows_named(cycle.nodes, [node_name]))
+        return SUCCESS if len(passed) else statuses.status_of(node_name)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
         """Run PostFilter; return (plugin, result) of the plugin that ends it, else why no plugin could

@@ -20,6 +20,8 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.errors import HostError
@@ -39,6 +41,10 @@ class UnknownNodesError(HostError):
 
 class UnknownPodError(HostError):
     """No node of the snapshot has a pod that the question names."""
+
+
+class ScenarioError(HostError):
+    """A scenario names what the snapshot lacks, or a new node that it has or that is not complete."""
 
 
 class HandleBackend(Protocol):
@@ -83,6 +89,15 @@ class HandleBackend(Protocol):
         defaults.
 
         Raises NoOpenCallError.
+        """
+        ...
+
+    def run_filters(
+        self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]
+    ) -> Awaitable[list[Status]]:
+        """Return per scenario SUCCESS or the first rejection of the other plugins.
+
+        The awaitable raises NoOpenCallError and ScenarioError.
         """
         ...
 

@@ -16,8 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, TypeVarTup
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
-from berth_sdk.plugin.v1 import handle_pb2, scheduling_pb2
-from berth_sdk.pod import Pod
+from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod_group import PodGroupReader
 from berth_sdk.results import (
     Cancellation,
@@ -33,7 +32,6 @@ from berth_sdk.results import (
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
-from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_assignments, encode_live_group
 from berth_sdk.wire.status import encode_status
@@ -42,6 +40,7 @@ from berth_host.attach.feed import HostState
 from berth_host.errors import HostError
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.reading import StateReader, readable
+from berth_host.handle.scenario_reader import ScenarioReader
 from berth_host.rpc.pace import Pace
 from berth_host.rpc.served.statuses import cut
 from berth_host.rpc.state_codec import CHUNK_BYTES
@@ -62,7 +61,7 @@ class FilterRunner(Protocol):
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Return per scenario SUCCESS or the first rejection of the other plugins, in configured order.
 
-        Raises NoOpenCallError.
+        Raises NoOpenCallError and ScenarioError.
         """
         ...
 
@@ -96,10 +95,6 @@ class HandleSeams:
 
 class StaleStateError(HostError):
     """The snapshot is not at the version that the request names."""
-
-
-class ScenarioError(HostError):
-    """A scenario is about a node or a pod that the snapshot does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,39 +251,6 @@ async def _run_filters(
     scenarios = [reader.read(message) for message in request.scenarios]
     statuses = await host.filters.run_filters(request.plugin, request.cycle_id, scenarios)
     return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])
-
-
-class ScenarioReader:
-    """The contract's scenarios, looked up in the host's own snapshot."""
-
-    def __init__(self, nodes: NodeTable) -> None:
-        """`nodes`: the whole snapshot."""
-        self._nodes = nodes
-        self._slots = {slot: i for i, slot in enumerate(nodes.slots.tolist())}
-
-    def read(self, message: scheduling_pb2.Scenario) -> Scenario:
-        """Return one scenario. Raises ScenarioError."""
-        if not message.HasField("node"):
-            raise ScenarioError("a scenario is about one node, and this one about none")
-        changed = message.node
-        name = changed.node_name
-        if not name:
-            position = self._slots.get(changed.node_index)
-            if position is None:
-                raise ScenarioError(f"no node has the index {changed.node_index}")
-            name = self._nodes.node(position).name
-        node = self._nodes.node_named(name)
-        if node is None:
-            raise ScenarioError(f"node {name!r} is not in the snapshot")
-        here = {pod.uid: pod for pod in node.pods} if changed.removed else {}
-        removed: list[Pod] = []
-        for ref in changed.removed:
-            pod = here.get(ref.uid)
-            if pod is None:
-                raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
-            removed.append(pod)
-        added = (wire.decode_pod(state.pod, node_name=name) for state in changed.added)
-        return Scenario(name, tuple(removed), tuple(added))
 
 
 def _preemption(_request: Any, answers: list[PostFilterResult]) -> handle_pb2.EvaluatePreemptionResponse:

@@ -29,7 +29,7 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -38,15 +38,17 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.plugins import CycleRestartError
-from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.group_points import OpenTries
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.framework.what_ifs import IncompleteNodeError, WhatIfs
 from berth_host.handle.backend import (
     NoOpenCallError,
     QuestionUnderWayError,
+    ScenarioError,
     UnknownNodesError,
     UnknownPodError,
 )
+from berth_host.handle.scenario_reader import ScenarioReader
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
@@ -140,6 +142,12 @@ class Backend:
         """Return the node on which to preempt for the pod of a cycle, and the victims."""
         return self._seams.open_calls.evaluate_preemption(plugin, cycle_id, percentage, absolute)
 
+    def run_filters(
+        self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]
+    ) -> Awaitable[list[Status]]:
+        """Return per scenario SUCCESS or the first rejection of the other plugins."""
+        return self._seams.open_calls.run_own(plugin, cycle_id, scenarios)
+
     def run_scores(self, plugin: str, cycle_id: str, node_names: Sequence[str]) -> Awaitable[NodeScores]:
         """Return the scores of these nodes for the pod of a cycle."""
         return self._seams.open_calls.run_scores(plugin, cycle_id, node_names)
@@ -217,14 +225,21 @@ class OpenCalls:
         """The plugin for which scores are being run, if any."""
 
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
-        """Return per scenario SUCCESS or the first rejection of the other plugins. Raises NoOpenCallError."""
+        """Return per scenario SUCCESS or the first rejection of the other plugins.
+
+        Raises NoOpenCallError and ScenarioError.
+        """
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
-        if not scenarios:
-            return []
-        cycle = attempt
-        clients = [client for client in attempt.framework.filters_of(cycle) if client.name != plugin]
-        found = await filter_scenarios(clients, cycle, Scenarios(cycle.nodes, scenarios))
-        return [found.statuses[group] if group else SUCCESS for group in found.groups.tolist()]
+        try:
+            return await WhatIfs(attempt.framework, self._snapshot, without=plugin).run(attempt, scenarios)
+        except IncompleteNodeError as err:
+            raise ScenarioError(str(err)) from err
+
+    async def run_own(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+        """Return what `run_filters` returns, for scenarios with an in-process plugin's records."""
+        attempt = self._attempt(plugin, cycle_id, POST_FILTER)
+        reader = ScenarioReader(attempt.nodes)
+        return await self.run_filters(plugin, cycle_id, [reader.checked(one) for one in scenarios])
 
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int

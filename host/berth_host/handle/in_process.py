@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar, TypeVarTuple
 
 from berth_sdk.cycle_state import CycleState
@@ -27,6 +27,8 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.runtime.answers import settled
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.handle import calls
@@ -34,6 +36,7 @@ from berth_host.handle.backend import (
     HandleBackend,
     NoOpenCallError,
     QuestionUnderWayError,
+    ScenarioError,
     UnknownNodesError,
 )
 from berth_host.handle.calls import HandleCall
@@ -94,6 +97,10 @@ class InProcessHandle:
         limits = (min_candidate_nodes_percentage, min_candidate_nodes_absolute)
         return await self._await(calls.EVALUATE_PREEMPTION, state.cycle_id, *limits)
 
+    async def run_filters(self, state: CycleState, scenarios: Iterable[Scenario]) -> list[Status]:
+        """Run the other plugins' filters over these scenarios; to be awaited on the loop."""
+        return await self._answer(self._backend.run_filters(self._plugin, state.cycle_id, tuple(scenarios)))
+
     async def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
         """Run PreScore and Score over these nodes; to be awaited on the loop."""
         return await self._await(calls.RUN_SCORES, state.cycle_id, tuple(node_names))
@@ -128,9 +135,12 @@ class InProcessHandle:
 
     async def _await(self, call: HandleCall[*Args, T], *args: *Args) -> T:
         """Return the answer of a row whose function is awaited. Raises HandleError."""
+        return await self._answer(call.local(self._backend, self._plugin, *args))
+
+    async def _answer(self, asked: T | Awaitable[T]) -> T:
         try:
-            return await settled(call.local(self._backend, self._plugin, *args))
-        except (NoOpenCallError, QuestionUnderWayError, UnknownNodesError) as err:
+            return await settled(asked)
+        except (NoOpenCallError, QuestionUnderWayError, ScenarioError, UnknownNodesError) as err:
             raise HandleError(str(err)) from err
 
     def _run(self, call: Callable[[], T]) -> T:

@@ -20,6 +20,8 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.cache.pod_groups import GroupReader
@@ -76,6 +78,10 @@ class NoHost:
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int
     ) -> PostFilterResult:
+        """Raise NoOpenCallError: there is no cycle."""
+        raise NoOpenCallError(f"no PostFilter of {plugin} is open: no host runs")
+
+    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Raise NoOpenCallError: there is no cycle."""
         raise NoOpenCallError(f"no PostFilter of {plugin} is open: no host runs")
 

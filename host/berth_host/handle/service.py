@@ -25,6 +25,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import (
     NoOpenCallError,
     QuestionUnderWayError,
+    ScenarioError,
     UnknownNodesError,
     UnknownPodError,
 )
@@ -33,7 +34,6 @@ from berth_host.handle.calls import (
     AnyHandleCall,
     HandleSeams,
     Known,
-    ScenarioError,
     ServedCall,
     StaleStateError,
 )

@@ -136,12 +136,7 @@ class NodeResourcesFit(Plugin):
     """
 
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    # A what-if question removes pods: a served plugin must know their requests.
-    needs: ClassVar[Sequence[Need]] = (
-        Need.nodes(),
-        Need.pods(),
-        Need.objects(CLASSES),
-    )
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(CLASSES))
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
     reads: ClassVar[Sequence[NodeColumn] | None] = (
         NodeColumn.ALLOCATABLE,

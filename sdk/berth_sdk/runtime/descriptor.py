@@ -215,7 +215,6 @@ def _derived(title: str, cls: type, declared: Declarations) -> Descriptor:
     normalization = _normalization(title, cls, declared)
     depends_on = _depends_on(title, cls, declared, normalization)
     pod_sensitivity = _pod_sensitivity(declared, points, depends_on)
-    judges_what_if = ExtensionPoint.FILTER in points and pod_sensitivity is not PodSensitivity.NONE
     sign_fields = _sign_fields(cls, declared)
     events = declared.value("events")
     _check_hint(title, cls, events or ())
@@ -224,7 +223,7 @@ def _derived(title: str, cls: type, declared: Declarations) -> Descriptor:
         version=declared.value("version"),
         points=points,
         node_mode=node_mode,
-        needs=_needs(declared, node_mode, judges_what_if),
+        needs=_needs(declared, node_mode),
         pod_sensitivity=pod_sensitivity,
         normalization=normalization,
         reads_shared=tuple(declared.value("reads_shared")),
@@ -366,17 +365,11 @@ def _pod_sensitivity(
     return _SENSITIVITIES[depends_on] if ExtensionPoint.FILTER in points else PodSensitivity.NONE
 
 
-def _needs(declares: Declarations, node_mode: NodeMode, judges_what_if: bool) -> tuple[Need, ...]:
+def _needs(declares: Declarations, node_mode: NodeMode) -> tuple[Need, ...]:
     declared = declares.value("needs")
     if node_mode is NodeMode.NAMES and declared is Plugin.needs:
         return ()  # the default needs are for plugins that read the table
-    needs = tuple(declared)
-    kinds = {need.kind for need in needs}
-    knows_pods = kinds & {NeedKind.POD_SUMMARY, NeedKind.POD_OBJECT}
-    if judges_what_if and NeedKind.NODE_SUMMARY in kinds and not knows_pods:
-        # The usage of a node without some of its pods is computed from these pods.
-        return (*needs, Need.pods())
-    return needs
+    return tuple(declared)
 
 
 def _check_hint(title: str, cls: type, events: Sequence[EventInterest]) -> None:

@@ -45,7 +45,7 @@ from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe, describe_i
 from berth_sdk.runtime.group_runtime import GroupRuntime
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import SUCCESS, Status, Verdicts
-from berth_sdk.tables import NodeTable, NodeView
+from berth_sdk.tables import NodeTable
 
 T = TypeVar("T")
 
@@ -473,7 +473,7 @@ def _scenario_verdict(
     """
     scenarios, i = which
     state = state.clone()
-    view = _changed_node(scenarios, i)
+    view = scenarios.view(i)
     for method, changes in (("remove_pod", scenarios.removed), ("add_pod", scenarios.added)):
         change = getattr(plugin, method, None)
         if change is None:
@@ -487,8 +487,3 @@ def _scenario_verdict(
         answer = yield plugin.filter_nodes(state, pod, scenarios.nodes.take([i]))
         return read.filter_nodes(answer, 1).verdicts.status(0)
     return read.status("filter", (yield plugin.filter(state, pod, view)))
-
-
-def _changed_node(scenarios: Scenarios, i: int) -> NodeView:
-    """Return the node after the change; without its pods if the plugin did not declare them."""
-    return scenarios.nodes.node(i) if scenarios.nodes.known_pods is None else scenarios.view(i)

@@ -37,15 +37,17 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scenarios import Scenario
 from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import waiting_for_host
-from berth_sdk.status import Code
+from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.groups import decode_assignments, decode_live_group
 from berth_sdk.wire.pushback import pushback_s
 from berth_sdk.wire.requests import decode_status
+from berth_sdk.wire.scenarios import encode_scenario
 
 CALL_DEADLINE_S: Final = 5.0
 EVALUATION_DEADLINE_S: Final = 60.0
@@ -231,6 +233,15 @@ class HandleClient:
             reply.clear_nomination,
             tuple(wire.decode_ref(ref) for ref in reply.victims),
         )
+
+    def run_filters(self, state: CycleState, scenarios: Iterable[Scenario]) -> list[Status]:
+        """Return the verdicts of the other plugins. The deadline of the open PostFilter call applies."""
+        asked = [encode_scenario(one, None, whole=True) for one in scenarios]
+        request = handle_pb2.RunFiltersRequest(plugin=self._plugin, cycle_id=state.cycle_id, scenarios=asked)
+        reply = self._call("RunFilters", request, deadline_s=EVALUATION_DEADLINE_S)
+        if len(reply.statuses) != len(asked):
+            raise HandleError(f"the host answered {len(reply.statuses)} verdicts on {len(asked)} scenarios")
+        return [decode_status(status, Code.SUCCESS) for status in reply.statuses]
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
         """Return the scores of all Score plugins for these nodes. The deadline of the open call applies."""

@@ -57,10 +57,10 @@ from berth_sdk.wire.groups import decode_assignments, decode_trial, members_of
 from berth_sdk.wire.requests import (
     decode_patched,
     decode_rejections,
-    decode_scenario,
     decode_scores,
 )
 from berth_sdk.wire.results import WRITERS
+from berth_sdk.wire.scenarios import decode_scenario, decode_scenario_usages
 from berth_sdk.wire.scores import Scored, encode_aligned
 from berth_sdk.wire.status import encode_status
 
@@ -183,7 +183,10 @@ def _scenarios(asked: Asked) -> Scenarios:
     messages = asked.request.scenarios
     nodes = asked.call.snapshot([scenario.node.node_name for scenario in messages])
     try:
-        return Scenarios(nodes, [decode_scenario(scenario, nodes) for scenario in messages])
+        items = [decode_scenario(scenario, nodes) for scenario in messages]
+        # With the pods at hand, the usage follows from them.
+        usages = decode_scenario_usages(messages) if nodes.known_pods is None else None
+        return Scenarios(nodes, items, usages)
     except KeyError as err:
         text = f"a scenario is about node {err.args[0]!r}, which is not in the snapshot"
         raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text) from err

@@ -20,6 +20,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.tables.dictionary import Dictionary
+from berth_sdk.tables.node_columns import NodeUsage
 from berth_sdk.tables.node_table import NodeTable
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_changes import PodChanges, normalized_ports
@@ -295,9 +296,11 @@ class LimitedNodeTable(NodeTable):
         """Return the rows at `positions` as the snapshot has them, without the changes of a what-if."""
         return super().unchanged(positions).seen_as(type(self))
 
-    def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
+    def with_changes(
+        self, removed: PodChanges, added: PodChanges, usages: Sequence[NodeUsage] | None = None
+    ) -> NodeTable:
         """Return the same rows without the pods `removed` and with the pods `added`."""
-        return super().with_changes(_origin(removed), _origin(added)).seen_as(type(self))
+        return super().with_changes(_origin(removed), _origin(added), usages).seen_as(type(self))
 
     @property
     def whole(self) -> NodeTable:
@@ -307,7 +310,9 @@ class LimitedNodeTable(NodeTable):
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
         """The removed and the added pods of the rows; None: no changes."""
-        return None if self._changes is None else self.limited_changes(*self._changes)
+        if self._changes is None:
+            return None
+        return self.limited_changes(self._changes.removed, self._changes.added)
 
     def limited_changes(self, removed: PodChanges, added: PodChanges) -> tuple[PodChanges, PodChanges]:
         """Return the changes with the records that the plugin may read."""

@@ -75,6 +75,16 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
     )
 
 
+def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]) -> bool:
+    """Return True if one of `used` takes `port`. 0.0.0.0 conflicts with every address."""
+    wanted = port.normalized
+    return any(
+        (wanted.protocol, wanted.port) == (other.protocol, other.port)
+        and ("0.0.0.0" in (wanted.ip, other.ip) or wanted.ip == other.ip)
+        for other in (used_port.normalized for used_port in used)
+    )
+
+
 class NodeColumns:
     """Columns with slots 0..capacity-1. A freed slot is reused only after `reclaim`.
 

@@ -16,11 +16,12 @@ from berth_sdk.node import Node, Taint
 from berth_sdk.pod import HostPort
 from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.few import FEW
-from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, changed_usage
+from berth_sdk.tables.node_columns import NON_ZERO, NodeColumns, NodeUsage
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import read_only
+from berth_sdk.tables.row_changes import RowChanges, ToldUsages
 
 if TYPE_CHECKING:
     from berth_sdk.tables.pod_changes import PodChanges
@@ -43,7 +44,7 @@ class NodeTable:
         self,
         columns: NodeColumns,
         slots: NDArray[np.intp] | None = None,
-        changes: tuple[PodChanges, PodChanges] | None = None,
+        changes: RowChanges | None = None,
     ) -> None:
         self._columns = columns
         # One array for all tables of the same nodes: a cache with the array as its key then finds it by
@@ -233,12 +234,7 @@ class NodeTable:
     def requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n]: requests of the pods on the node, reserved ones included."""
         column = self._resource(self._columns.requested, resource)
-        if self._changes is None:
-            return column
-        for changes, sign in zip(self._changes, (-1, 1), strict=True):
-            if len(changes):
-                column = column + sign * changes.total(changes.table.requests(resource))
-        return read_only(column)
+        return column if self._changes is None else read_only(self._changes.requested(column, resource))
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `requested` of k resources."""
@@ -248,18 +244,14 @@ class NodeTable:
         if lines is None:
             return self._stacked(self.requested, resources)
         sums = self._lines(self._columns.requested, lines)
-        for changes, sign in zip(self._changes, (-1, 1), strict=True):
-            if len(changes):
-                sums = sums + sign * changes.requested_of(resources)
-        return read_only(sums)
+        return read_only(self._changes.requested_of(sums, resources))
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n] for cpu or memory, with the defaults for containers that request nothing."""
         column = self._take(self._columns.non_zero[NON_ZERO.index(resource)])
         if self._changes is None:
             return column
-        removed, added = self._changes
-        return read_only(column - removed.non_zero_requests(resource) + added.non_zero_requests(resource))
+        return read_only(self._changes.non_zero_requested(column, resource))
 
     @property
     def non_zero_requested_of_both(self) -> NDArray[np.int64]:
@@ -276,28 +268,36 @@ class NodeTable:
     def pod_count(self) -> NDArray[np.int64]:
         """int64[n]: pods on the node, reserved ones included."""
         column = self._take(self._columns.pod_count)
-        if self._changes is None:
-            return column
-        for changes, sign in zip(self._changes, (-1, 1), strict=True):
-            if len(changes):
-                column = column + sign * changes.counts()
-        return read_only(column)
+        return column if self._changes is None else read_only(self._changes.pod_count(column))
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
         """Return bool[n]: where `port` conflicts with a port in use."""
         if self._changes is None:
             return self._take(self._columns.ports_in_conflict(port))
-        # Ports are a set, as in kube-scheduler's NodeInfo: of two pods with the same port, the first that
-        # leaves frees the port.
-        removed, added = self._changes
         users = self._columns.users_in_conflict(port)
-        taken = np.zeros(len(self.slots), dtype=np.bool_)
-        for used, slots in users.items():
-            taken |= self._take(slots) & ~removed.have_port(used)
-        for used in added.ports():
-            if conflicts(port, frozenset({used})):
-                taken |= added.have_port(used)
-        return read_only(taken)
+        here = {used: self._take(slots) for used, slots in users.items()}
+        return read_only(self._changes.port_taken(port, here))
+
+    def usages(self) -> list[NodeUsage]:
+        """Return the usage of every row as a record, computed for all rows at once."""
+        before = [self._columns.usages[slot] for slot in self.slots.tolist()]
+        if self._changes is None:
+            return before
+        names = tuple(self._columns.resources)
+        names += tuple(sorted(self._changes.new_resources(self._columns.resources)))
+        requested = self.requested_of(names).T.tolist()
+        non_zero = self.non_zero_requested_of_both.T.tolist()
+        ports = self._changes.host_ports([usage.host_ports for usage in before])
+        rows = zip(before, requested, non_zero, self.pod_count.tolist(), ports, strict=True)
+        return [
+            NodeUsage(
+                requested=_known_amounts(names, amounts, usage.requested),
+                non_zero_requested=_known_amounts(NON_ZERO, defaulted, usage.non_zero_requested),
+                pod_count=count,
+                host_ports=taken,
+            )
+            for usage, amounts, defaulted, count, taken in rows
+        ]
 
     @property
     def pods(self) -> PodTable:
@@ -328,8 +328,7 @@ class NodeTable:
         slot = int(self.slots[position])
         usage = self._columns.usages[slot]
         if self._changes is not None:
-            removed, added = self._changes
-            usage = changed_usage(usage, removed.pods(position), added.pods(position))
+            usage = self._changes.usage(position, usage)
         return self._view(
             _known(self._columns.nodes[slot]),
             slot,
@@ -351,8 +350,7 @@ class NodeTable:
                 return self._few(chosen)
             return NodeTable(self._columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        removed, added = self._changes
-        return NodeTable(self._columns, self.slots[at], (removed.take(at), added.take(at)))
+        return NodeTable(self._columns, self.slots[at], self._changes.take(at))
 
     def _few(self, positions: NDArray[Any]) -> NodeTable:
         """Return some rows; the same table as last time for the same rows. All plugins that judge the changed
@@ -389,12 +387,19 @@ class NodeTable:
         """Return some rows as the snapshot has them."""
         return NodeTable(self._columns, self.slots[positions])
 
-    def with_changes(self, removed: PodChanges, added: PodChanges) -> NodeTable:
-        """Return the same rows without the pods `removed` and with the pods `added`."""
+    def with_changes(
+        self, removed: PodChanges, added: PodChanges, usages: Sequence[NodeUsage] | None = None
+    ) -> NodeTable:
+        """Return the same rows without the pods `removed` and with the pods `added`.
+
+        `usages`: the resulting usage of each row; None: it follows from the pods.
+        """
         changed = NodeTable.__new__(NodeTable)
         changed._columns, changed.slots = self._columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
-        changed._changes = (removed, added)
+        changed._changes = (
+            RowChanges(removed, added) if usages is None else ToldUsages(removed, added, usages)
+        )
         changed._limited = None
         # The values in this cache do not depend on pods.
         changed._several_of = self._several_of if self._changes is None else {}
@@ -419,7 +424,7 @@ class NodeTable:
     @property
     def changes(self) -> tuple[PodChanges, PodChanges] | None:
         """The removed and the added pods of the rows; None: the rows are as the snapshot has them."""
-        return self._changes
+        return None if self._changes is None else (self._changes.removed, self._changes.added)
 
     @property
     def whole(self) -> NodeTable:
@@ -488,14 +493,9 @@ class NodeTable:
         return self._take(matrix[row])
 
 
-def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]) -> bool:
-    """Return True if one of `used` takes `port`. 0.0.0.0 conflicts with every address."""
-    wanted = port.normalized
-    return any(
-        (wanted.protocol, wanted.port) == (other.protocol, other.port)
-        and ("0.0.0.0" in (wanted.ip, other.ip) or wanted.ip == other.ip)
-        for other in (used_port.normalized for used_port in used)
-    )
+def _known_amounts(names: Sequence[str], amounts: list[int], before: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts by name, without zeros for what there was none of before either."""
+    return {name: amount for name, amount in zip(names, amounts, strict=True) if amount or name in before}
 
 
 def _known(node: Node | None) -> Node:

@@ -22,6 +22,7 @@ from berth_sdk.results import (
     PostFilterResult,
     WaitingPod,
 )
+from berth_sdk.scenarios import Scenario
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing.clock import TestClock
@@ -61,6 +62,7 @@ class RecordingHandle:
     - `preemption`: the result of `evaluate_preemption`.
     - `nominated`: the nominated pods, by uid.
     - `groups`: the groups of pods, and their members.
+    - `verdicts`: the results of `run_filters` by node, SUCCESS for other nodes.
     - `totals`: the results of `run_scores` by node, 0 for other nodes.
     """
 
@@ -88,6 +90,7 @@ class RecordingHandle:
         self.stale_keys: list[list[str] | None] = []
         self.preemption = PostFilterResult(Status.unschedulable("preemption is not part of this test"))
         self.nominated: dict[str, NominatedPod] = {}
+        self.verdicts: dict[str, Status] = {}
         self.totals: dict[str, int] = {}
         self.groups = GroupBook()
         self.plugin = ""
@@ -161,6 +164,17 @@ class RecordingHandle:
     ) -> PostFilterResult:
         """Return `preemption`. The limits have no effect."""
         return self.preemption
+
+    def run_filters(self, state: CycleState, scenarios: Iterable[Scenario]) -> list[Status]:
+        """Return `verdicts` for the nodes of the scenarios, SUCCESS for other nodes. Raises HandleError for a
+        node that the cluster lacks, and for a new one that it has.
+        """
+        asked, known = tuple(scenarios), set(self._nodes().names)
+        for one in asked:
+            if (one.node_name in known) is (one.node is not None):
+                why = "not in the snapshot" if one.node is None else "in the snapshot: name it"
+                raise HandleError(f"node {one.node_name!r} is {why}")
+        return [self.verdicts.get(one.node_name, SUCCESS) for one in asked]
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
         """Return `totals` for the nodes, without scores per plugin. Raises HandleError for an unknown

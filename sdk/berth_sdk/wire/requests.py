@@ -20,7 +20,6 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.results import NodeRejections, PatchOutcome, PatchResult, QueuedPod
-from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
@@ -80,45 +79,6 @@ def decode_call_pod(ctx: pb.CallContext) -> Pod | None:
 def decode_bare_pod(ref: pb.ObjectRef) -> Pod:
     """Return a pod with nothing but its ref."""
     return Pod(name=ref.name, namespace=ref.namespace, uid=ref.uid, resource_version=ref.resource_version)
-
-
-def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
-    """Return a what-if about one node of `nodes`, the snapshot. Pods to remove are found there by uid.
-
-    Raises KeyError for a node that the snapshot lacks, and ValueError for a scenario without a node.
-    """
-    if not message.HasField("node"):
-        raise ValueError("a scenario about no node")
-    changed = message.node
-    name = changed.node_name or _name_of(changed.node_index, nodes)
-    known = _pods_on(name, nodes) if changed.removed else {}
-    return Scenario(
-        node_name=name,
-        removed=tuple(known.get(ref.uid) or decode_bare_pod(ref) for ref in changed.removed),
-        added=tuple(
-            wire.decode_pod(
-                added.pod,
-                node_name=name,
-                item=wire.decode_object(added.object) if added.HasField("object") else None,
-            )
-            for added in changed.added
-        ),
-    )
-
-
-def _pods_on(name: str, nodes: NodeTable) -> Mapping[str, Pod]:
-    node = nodes.node_named(name)
-    try:
-        return {} if node is None else {pod.uid: pod for pod in node.pods}
-    except ValueError:
-        return {}  # the plugin declared no pods
-
-
-def _name_of(index: int, nodes: NodeTable) -> str:
-    position = int(np.searchsorted(nodes.slots, index))
-    if position >= len(nodes) or nodes.slots[position] != index:
-        raise KeyError(index)
-    return nodes.node(position).name
 
 
 def decode_rejections(

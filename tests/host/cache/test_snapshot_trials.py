@@ -159,6 +159,45 @@ def test_removed_pod_comes_back_in_its_place_as_it_was(setup: Setup) -> None:
     assert setup.contents(setup.snapshot) == before
 
 
+def test_node_on_trial_is_there_for_the_block_in_the_copy_too(setup: Setup) -> None:
+    setup.cache.add_pod(made("a"))
+    setup.snapshot.update(setup.cache)
+    setup.check_copy()
+    before = setup.contents(setup.snapshot)
+    setup.snapshot.hold()
+    order = setup.snapshot.order.tolist()
+    for name in ("new", "newer"):
+        new = Node(name=name, labels={"app": "x"}, allocatable={"cpu": 1})
+        with setup.snapshot.with_node(new, [made("daemon", name)]):
+            view = setup.snapshot.nodes.node_named(name)
+            assert view is not None
+            assert (view.pod_count, view.requested["cpu"]) == (1, 100)
+            setup.check_copy()
+            setup.snapshot.assume(made("b", name))
+            setup.snapshot.revert(0)
+            setup.check_copy()
+        setup.check_copy()
+    setup.snapshot.release()
+    assert setup.contents(setup.snapshot) == before
+    assert setup.snapshot.order.tolist() == order
+    setup.snapshot.update(setup.cache)
+    setup.check_copy()
+
+
+def test_node_on_trial_that_is_known_or_comes_outside_a_cycle_raises(setup: Setup) -> None:
+    setup.cache.add_pod(made("a"))
+    setup.snapshot.update(setup.cache)
+    with (
+        pytest.raises(InvariantError, match="no cycle holds the snapshot"),
+        setup.snapshot.with_node(Node(name="new")),
+    ):
+        pass
+    setup.snapshot.hold()
+    for node, pods in ((Node(name="n1"), []), (Node(name="new"), [made("a", "new")])):
+        with pytest.raises(InvariantError, match="the snapshot has it"), setup.snapshot.with_node(node, pods):
+            pass
+
+
 def test_marks_nest(setup: Setup) -> None:
     setup.snapshot.hold()
     setup.snapshot.assume(made("a"))

@@ -225,6 +225,49 @@ async def test_scenarios_about_what_is_not_there_are_refused(scenario: schedulin
         assert (await host.refused("RunFilters", request))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
+SUMMARY = pb.NodeSummary(allocatable={"pods": 10})
+
+
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        (
+            scheduling_pb2.ScenarioNode(state=pb.NodeState(name="n1", summary=SUMMARY)),
+            "node 'n1' is in the snapshot: name it, or rename the new node",
+        ),
+        (
+            scheduling_pb2.ScenarioNode(state=pb.NodeState(summary=SUMMARY)),
+            "the new node of a scenario has no name: set NodeState.name",
+        ),
+        (
+            scheduling_pb2.ScenarioNode(state=pb.NodeState(name="new")),
+            "the new node 'new' has neither summary nor object: set one of them, or both",
+        ),
+        (
+            scheduling_pb2.ScenarioNode(
+                state=pb.NodeState(name="new", summary=SUMMARY), removed=[pb.ObjectRef(name="x", uid="x")]
+            ),
+            "node 'new' is new, so no pods can leave it: leave out `removed`",
+        ),
+        (
+            scheduling_pb2.ScenarioNode(
+                state=pb.NodeState(name="new", summary=SUMMARY),
+                added=[pb.PodState(pod=pb.PodSummary(ref=pb.ObjectRef(namespace="a", name="x")))],
+            ),
+            "pod a/x, which comes to the new node 'new', has no uid: give it a uid of its own",
+        ),
+    ],
+    ids=["known", "nameless", "empty", "pods that leave", "pod without a uid"],
+)
+async def test_new_nodes_that_are_known_or_not_complete_are_refused(
+    node: scheduling_pb2.ScenarioNode, problem: str
+) -> None:
+    async with serving() as host:
+        scenario = scheduling_pb2.Scenario(node=node)
+        request = handle_pb2.RunFiltersRequest(plugin="Demo", cycle_id="open", scenarios=[scenario])
+        assert await host.refused("RunFilters", request) == (grpc.StatusCode.INVALID_ARGUMENT, problem)
+
+
 async def test_preemption_is_evaluated_for_an_open_post_filter() -> None:
     async with serving() as host:
         request = handle_pb2.EvaluatePreemptionRequest(

@@ -93,13 +93,13 @@ def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
 
     got = describe(Bare)
     assert (got.name, got.events, got.node_mode) == ("Bare", None, NodeMode.SNAPSHOT)
-    assert got.needs == (Need.nodes(), Need.pods())
+    assert got.needs == (Need.nodes(),)
 
 
 @pytest.mark.parametrize(
     ("attributes", "want"),
     [
-        pytest.param({}, (Need.nodes(), Need.pods()), id="usage without some pods"),
+        pytest.param({}, (Need.nodes(),), id="usage travels with what-ifs"),
         pytest.param({"pod_sensitivity": PodSensitivity.NONE}, (Need.nodes(),), id="never asked"),
         pytest.param({"needs": ()}, (), id="no usage known"),
         pytest.param(
@@ -110,9 +110,7 @@ def test_a_class_that_derives_from_nothing_gets_the_defaults() -> None:
         pytest.param({"filter": None, "score": nothing}, (Need.nodes(),), id="no filter"),
     ],
 )
-def test_plugin_with_what_ifs_needs_the_pods_of_nodes(
-    attributes: dict[str, Any], want: tuple[Need, ...]
-) -> None:
+def test_needs_are_those_that_the_class_declared(attributes: dict[str, Any], want: tuple[Need, ...]) -> None:
     assert describe(made(**attributes)).needs == want
 
 

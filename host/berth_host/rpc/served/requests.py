@@ -15,18 +15,20 @@ import numpy as np
 from berth_sdk.events import ClusterEvent, EventObject
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.needs import NeedKind
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Placement
 from berth_sdk.results import NodeRejections, PatchResult, QueuedPod
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.codec import Convert, Layout
 from berth_sdk.wire.groups import encode_assignments, encode_pod_group, encode_trial
+from berth_sdk.wire.scenarios import encode_scenario
 from berth_sdk.wire.scores import encode_aligned
 from berth_sdk.wire.status import encode_status
 from numpy.typing import NDArray
@@ -60,7 +62,7 @@ class Written:
 
 class RequestWriter:
     """The writer of requests to one plugin at one instance. Attributes: link, plugin, mode (how nodes are
-    named), whole_pod (True if pods are sent as JSON).
+    named), whole_pod (True if pods are sent as JSON), sends_usage (True if the usage of nodes is sent).
     """
 
     def __init__(self, link: InstanceLink, descriptor: Descriptor) -> None:
@@ -68,6 +70,7 @@ class RequestWriter:
         self.plugin = descriptor.name
         self.mode = descriptor.node_mode
         self.whole_pod = descriptor.wants_whole_pod
+        self.sends_usage = any(need.kind is NeedKind.NODE_SUMMARY for need in descriptor.needs)
 
     def parcel(self, cycle: CycleRecord, node_name: str, reason: str = "") -> Parcel:
         """Return the reservation of a cycle, for the outbox. `reason`: why it is given back."""
@@ -120,7 +123,10 @@ def _raw_scores(asking: Asking) -> scheduling_pb2.Scores:
 
 
 def _scenarios(asking: Asking) -> list[scheduling_pb2.Scenario]:
-    return encode_scenarios(asking.args["scenarios"], asking.writer.mode, asking.writer.whole_pod)
+    writer = asking.writer
+    return encode_scenarios(
+        asking.args["scenarios"], writer.mode, whole=writer.whole_pod, usage=writer.sends_usage
+    )
 
 
 def _rejected(asking: Asking) -> list[scheduling_pb2.NodeGroup]:
@@ -262,32 +268,22 @@ def encode_rejections(
     return groups, plugins
 
 
-def encode_scenarios(scenarios: Scenarios, mode: NodeMode, whole: bool) -> list[scheduling_pb2.Scenario]:
-    """Return one message per scenario."""
+def encode_scenarios(
+    scenarios: Scenarios, mode: NodeMode, *, whole: bool, usage: bool
+) -> list[scheduling_pb2.Scenario]:
+    """Return one message per scenario.
+
+    `whole`: added pods travel with their JSON. `usage`: the usage of the changed nodes travels.
+    """
     slots = scenarios.nodes.slots.tolist()
-    return [
+    messages = [
         encode_scenario(item, slot if mode is NodeMode.SNAPSHOT else None, whole)
         for item, slot in zip(scenarios.items, slots, strict=True)
     ]
-
-
-def encode_scenario(item: Scenario, slot: int | None, whole: bool) -> scheduling_pb2.Scenario:
-    """Return one scenario as a message. `slot` None: the node travels by name."""
-    changed = scheduling_pb2.ScenarioNode(
-        removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in item.removed],
-        added=[
-            pb.PodState(
-                pod=wire.encode_pod(pod, in_state=True),
-                object=_object_of(pod) if whole else None,
-            )
-            for pod in item.added
-        ],
-    )
-    if slot is None:
-        changed.node_name = item.node_name
-    else:
-        changed.node_index = slot
-    return scheduling_pb2.Scenario(node=changed)
+    if usage:
+        for message, used in zip(messages, scenarios.nodes.usages(), strict=True):
+            message.node.usage.CopyFrom(wire.encode_usage(used))
+    return messages
 
 
 def encode_scores(scores: NDArray[np.int64]) -> scheduling_pb2.Scores:

@@ -199,7 +199,7 @@ class HandleServiceServicer(object):
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-        a node or a pod that is not in the snapshot, or a new node that is.
+        a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

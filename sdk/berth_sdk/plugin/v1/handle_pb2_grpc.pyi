@@ -87,7 +87,7 @@ class HandleServiceStub:
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot, or a new node that is.
+      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _grpc.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]
@@ -241,7 +241,7 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot, or a new node that is.
+      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _aio.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]  # type: ignore[assignment]
@@ -417,7 +417,7 @@ class HandleServiceServicer:
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-          a node or a pod that is not in the snapshot, or a new node that is.
+          a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
         Repeat: yes, pure.
         """
 

@@ -293,8 +293,8 @@ Global___Scenario: _TypeAlias = Scenario  # noqa: Y015
 
 @_typing.final
 class ScenarioNode(_message.Message):
-    """One node of the snapshot, without some of its pods and with some others; or a node that does not exist. Scenarios do
-    not build on each other.
+    """One node of the snapshot, without some of its pods and with some others; or, in RunFilters alone, a node that does
+    not exist. Scenarios do not build on each other.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -308,7 +308,7 @@ class ScenarioNode(_message.Message):
     node_index: _builtins.int
     """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index; 0 is a valid index."""
     node_name: _builtins.str
-    """REQUIRED in NAMES mode, else empty: the node's name."""
+    """REQUIRED in NAMES mode, unless `state` is set; else empty: the node's name."""
     @_builtins.property
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
         """OPTIONAL: pods of the node to leave out, with namespace, name and uid. A plugin that declared KIND_POD_SUMMARY or
@@ -321,15 +321,23 @@ class ScenarioNode(_message.Message):
 
     @_builtins.property
     def usage(self) -> _common_pb2.NodeUsage:
-        """REQUIRED if KIND_NODE_SUMMARY was declared, else unset: what the pods of the node use without the removed ones and
-        with the added ones, so that a filter on usage needs no copy of the pods.
+        """REQUIRED from the host if KIND_NODE_SUMMARY was declared, else unset: what the pods of the node use without the
+        removed ones and with the added ones, so that a filter on usage needs no copy of the pods. Ports are a set: of two
+        pods with the same port, the first that leaves frees it.
         """
 
     @_builtins.property
     def state(self) -> _common_pb2.NodeState:
-        """OPTIONAL: the node itself, if the snapshot does not have it: one that an autoscaler would add. It is complete: its
-        name, and all parts that the plugin declared; its index has no meaning, and `removed` is empty. The plugin judges
-        the node as if it were one more of the snapshot. Unset: the node is in the snapshot.
+        """OPTIONAL in RunFilters; never set in SimulateFilter: a node that the snapshot does not have, such as one that an
+        autoscaler would add. REQUIRED in it: its name, and `summary` or `object`; `object` if a Filter plugin of the
+        profile declared KIND_NODE_OBJECT. Without `summary` the host reads it from the object. The other fields of the
+        NodeState are not read; its pods are `added`, and `removed` is empty.
+
+        For each such scenario the host puts the node and its pods into the snapshot, runs PreFilter and Filter of the
+        plugins about this node in a cycle of its own, and takes the node out again. So a plugin gets such a node as it
+        gets every other one: by a delta, ahead of PreFilter, and needs no code for it. What a plugin counts at PreFilter
+        (domains, pods by domain) includes the node; a verdict from the state of a cycle that began without it would not.
+        Objects of other kinds (CSINode, ResourceSlice) are as in the snapshot. Unset: the node is in the snapshot.
         """
 
     def __init__(

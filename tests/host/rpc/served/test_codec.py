@@ -24,6 +24,7 @@ from berth_sdk.testing.builders import make_node, make_pod, make_table
 from berth_sdk.wire import records as wire
 from berth_sdk.wire import requests as wire_requests
 from berth_sdk.wire import results as wire_results
+from berth_sdk.wire.scenarios import decode_scenario
 from berth_sdk.wire.scores import Scored, encode_aligned
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,8 +117,8 @@ def test_decoded_scenarios_equal_the_encoded_ones(mode: NodeMode, whole: bool) -
     nodes = make_table([make_node("n0"), make_node("n1")], [here])
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
     scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
-    messages = requests.encode_scenarios(scenarios, mode, whole)
-    first, second = (wire_requests.decode_scenario(message, nodes) for message in messages)
+    messages = requests.encode_scenarios(scenarios, mode, whole=whole, usage=False)
+    first, second = (decode_scenario(message, nodes) for message in messages)
     assert (first.node_name, second.node_name) == ("n1", "n0")
     assert [pod.uid for pod in first.removed] == ["here"]
     (added,) = first.added

@@ -1,0 +1,119 @@
+"""`WhatIfs`: would the pod of a cycle fit on changed nodes, or on nodes that do not exist?
+
+    a node of the snapshot   SimulateFilter, with the state that the cycle's PreFilter left
+    a node that is new       a cycle of its own: the node comes into the snapshot, PreFilter, Filter
+
+A new node must be there before PreFilter, as in the simulator of cluster-autoscaler: plugins count domains
+and pods over all nodes at PreFilter (PodTopologySpread, InterPodAffinity), and a new node may be a new
+domain. So a plugin needs no code for new nodes, and its verdict is that of a cluster that has the node.
+Called for RunFilters of plugins, and by `FrameworkAlone`.
+Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.needs import NeedKind
+from berth_sdk.node import Node
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.status import SUCCESS, Status
+from berth_sdk.tables import NodeTable, StateVersion
+
+from berth_host.errors import HostError
+from berth_host.framework.filtering import filter_scenarios
+from berth_host.framework.framework import Framework
+from berth_host.rpc.cycle import Cycle, CycleEnd
+
+
+class IncompleteNodeError(HostError):
+    """A new node lacks a part that a plugin of the profile declared."""
+
+
+class GrowingSnapshot(Protocol):
+    """The snapshot that a cycle holds; implemented by `cache.snapshot.Snapshot`."""
+
+    @property
+    def nodes(self) -> NodeTable:
+        """The table of all nodes; a new object after each change."""
+        ...
+
+    @property
+    def version(self) -> StateVersion:
+        """The version of the table."""
+        ...
+
+    def with_node(self, node: Node, pods: Sequence[Pod] = ()) -> AbstractContextManager[None]:
+        """Have one more node, with these pods, for the length of the block."""
+        ...
+
+
+class WhatIfs:
+    """The what-ifs of one profile over the snapshot. `without`: a plugin that is not asked; "": none."""
+
+    def __init__(self, framework: Framework, snapshot: GrowingSnapshot, *, without: str = "") -> None:
+        self._framework = framework
+        self._snapshot = snapshot
+        self._without = without
+
+    async def run(self, cycle: Cycle, scenarios: Sequence[Scenario]) -> list[Status]:
+        """Return for each scenario SUCCESS, or the first rejection in the order of the plugins.
+
+        `cycle`: after PreFilter, unless all nodes are new. Each scenario is judged by itself. Afterwards the
+        snapshot is as it was, at a newer version if there were new nodes.
+
+        Raises IncompleteNodeError before any plugin is asked.
+        """
+        for scenario in scenarios:
+            if scenario.node is not None:
+                self._check(scenario.node)
+        known = [scenario for scenario in scenarios if scenario.node is None]
+        verdicts = iter(await self._on_known(cycle, known) if known else [])
+        return [
+            next(verdicts)
+            if scenario.node is None
+            else await self._on_new(cycle, scenario.node, scenario.added)
+            for scenario in scenarios
+        ]
+
+    async def _on_known(self, cycle: Cycle, scenarios: Sequence[Scenario]) -> list[Status]:
+        clients = [one for one in self._framework.filters_of(cycle) if one.name != self._without]
+        found = await filter_scenarios(clients, cycle, Scenarios(cycle.nodes, scenarios))
+        return [found.statuses[group] if group else SUCCESS for group in found.groups.tolist()]
+
+    async def _on_new(self, cycle: Cycle, node: Node, pods: Sequence[Pod]) -> Status:
+        snapshot = self._snapshot
+        try:
+            with snapshot.with_node(node, pods):
+                attempt = Cycle(
+                    f"{cycle.cycle_id}.n{snapshot.version.generation}",
+                    cycle.pod,
+                    cycle.profile,
+                    nodes=snapshot.nodes,
+                    version=snapshot.version,
+                    budget_s=cycle.budget_s,
+                    # A plugin that lost the state of this cycle fails it: nobody could begin it anew.
+                    restarted=True,
+                )
+                try:
+                    return await self._framework.judge(attempt, node.name, without=self._without)
+                finally:
+                    self._framework.end_cycle(attempt, CycleEnd.ABORTED)
+        finally:
+            cycle.version = snapshot.version
+
+    def _check(self, node: Node) -> None:
+        if node.object is not None:
+            return
+        for client in self._framework.plugins_at(ExtensionPoint.FILTER):
+            if client.name != self._without and any(
+                need.kind is NeedKind.NODE_OBJECT for need in client.descriptor.needs
+            ):
+                raise IncompleteNodeError(
+                    f"the new node {node.name!r} has no object, and plugin {client.name} declared the objects"
+                    " of nodes: give the node as a core/v1 Node"
+                )
