@@ -39,7 +39,7 @@ async def configured(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 def running(name: str, node_name: str, cpu: str) -> Json:
     made = pod(name, cpu=cpu, nodeName=node_name)
-    made["metadata"] |= {"uid": f"uid-{name}", "labels": {"app": "web"}}
+    made["metadata"] |= {"labels": {"app": "web"}}
     return made
 
 
@@ -63,7 +63,7 @@ async def test_filters_judge_changed_nodes_and_new_ones(configured: str, tmp_pat
         ["UNSCHEDULABLE", "Insufficient cpu"],
         ["SUCCESS", ""],
         ["SUCCESS", ""],
-        ["UNSCHEDULABLE", "Insufficient cpu"],
+        ["UNSCHEDULABLE_AND_UNRESOLVABLE", "Insufficient cpu"],
         ["UNSCHEDULABLE", "node(s) didn't match pod topology spread constraints"],
         ["UNSCHEDULABLE_AND_UNRESOLVABLE", "node(s) had untolerated taint(s)"],
         ["UNSCHEDULABLE", "Insufficient cpu"],
