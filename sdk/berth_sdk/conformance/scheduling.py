@@ -10,7 +10,7 @@ from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.host import CallError, Cycle, Host, result_of, skipped
 from berth_sdk.conformance.way import Way
-from berth_sdk.conformance.world import incoming, node_object, usage
+from berth_sdk.conformance.world import incoming, usage
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
@@ -128,34 +128,6 @@ def _simulate_filter_answer(host: Host) -> None:
         )
     for status in answer.statuses:
         checks.status("SimulateFilter", status)
-
-
-@case(
-    "simulateFilter.new-node",
-    "core",
-    "A scenario may be about a node that does not exist, which comes with its state.",
-    simulates,
-)
-def _simulate_filter_new_node(host: Host) -> None:
-    way = Way(host)
-    _to_filter(way)
-    way.filter()
-    like = host.world.candidates[0]
-    state = pb.NodeState(name="kit-node-of-the-autoscaler")
-    kinds, need = host.subject.kinds, identity.DeclaredNeed
-    node = scheduling.ScenarioNode(state=state)
-    if not host.subject.is_snapshot:
-        node.node_name = state.name
-    if need.KIND_NODE_SUMMARY in kinds:
-        node.state.summary.CopyFrom(host.world.summary(like))
-        node.state.usage.CopyFrom(usage(0))
-        node.usage.CopyFrom(usage(0))
-    if need.KIND_NODE_OBJECT in kinds:
-        node.state.object.CopyFrom(node_object(like))
-    answer = way.cycle.ask("SimulateFilter", scenarios=[scheduling.Scenario(node=node)])
-    if len(answer.statuses) != 1:
-        raise BrokenError(f"SimulateFilter answers {len(answer.statuses)} statuses for one scenario")
-    checks.status("SimulateFilter", answer.statuses[0])
 
 
 @case(
