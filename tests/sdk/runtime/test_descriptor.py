@@ -412,7 +412,7 @@ def test_an_instance_declares_in_place_of_its_class() -> None:
     assert (found.node_mode, found.depends_on, found.events) == (NodeMode.NAMES, DependsOn.ROW, ())
     # What follows from it follows for the instance too.
     assert found.pod_sensitivity is PodSensitivity.NODE
-    assert found.needs == (Need.nodes(), Need.pods())
+    assert found.needs == (Need.nodes(),)
     assert found.host_keeps_answers
     assert describe_instance(ByArgs({"limit": 3})) == describe(ByArgs)
     assert describe(ByArgs).depends_on is None
