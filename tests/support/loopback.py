@@ -119,6 +119,9 @@ class _Context:
     def is_active(self) -> bool:
         return not self._over.is_set()
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
         self._callbacks.append(callback)
         return self.is_active()
