@@ -1,0 +1,188 @@
+//! FreeCpu keeps pods off nodes without enough free CPU, and prefers the nodes with the most. It is in SNAPSHOT mode: it
+//! keeps a table of the nodes (`table.rs`), and names them by bitmaps.
+
+mod table;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use serve::contract::scheduling_service_server::{SchedulingService, SchedulingServiceServer};
+use serve::contract::state_service_server::{StateService, StateServiceServer};
+use serve::contract::*;
+use serve::{Answer, Attachments, done};
+use table::{Node, Table};
+use tonic::{Request, Response, Status, Streaming};
+
+const KEPT_CYCLES: usize = 4096; // reports of the end of a cycle can get lost
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    requests: HashMap<String, i64>, // what the pod of a cycle requests: thousandths of a core
+    order: VecDeque<String>,        // the cycles in `requests`, the oldest first
+}
+
+#[derive(Clone, Default)]
+struct FreeCpu {
+    attachments: Arc<Attachments>,
+    state: Arc<Mutex<State>>,
+}
+
+impl State {
+    fn end(&mut self, ended: &[CycleEnd]) {
+        for end in ended {
+            self.requests.remove(&end.cycle_id);
+        }
+        let requests = &self.requests;
+        self.order.retain(|cycle| requests.contains_key(cycle));
+    }
+
+    /// Take what the context brings. Returns what the pod requests, or what the plugin lacks.
+    fn take(&mut self, ctx: &CallContext) -> Result<i64, Missing> {
+        if !ctx.ended.is_empty() {
+            self.end(&ctx.ended);
+        }
+        let taken = ctx.delta.as_ref().is_none_or(|delta| self.table.take(delta));
+        if !taken || self.table.version != ctx.version {
+            return Err(Missing::State);
+        }
+        let pod = ctx.pod.as_ref().filter(|pod| pod.complete);
+        if let Some(summary) = pod.and_then(|pod| pod.summary.as_ref()) {
+            let cpu = summary.requests.get("cpu").copied().unwrap_or_default();
+            if self.requests.insert(ctx.cycle_id.clone(), cpu).is_none() {
+                self.order.push_back(ctx.cycle_id.clone());
+            }
+            if self.order.len() > KEPT_CYCLES {
+                self.order.pop_front().map(|oldest| self.requests.remove(&oldest));
+            }
+        }
+        self.requests.get(&ctx.cycle_id).copied().ok_or(Missing::Pod)
+    }
+
+    /// Return the context of the answer, and what the pod requests if the call can be executed.
+    fn begin(&mut self, ctx: &CallContext) -> (Option<ReplyContext>, Option<i64>) {
+        let mut reply = ReplyContext { cycle_id: ctx.cycle_id.clone(), ..Default::default() };
+        let taken = self.take(ctx);
+        if let Err(missing) = taken {
+            reply.missing = vec![missing.into()];
+            reply.have = self.table.version;
+        }
+        (Some(reply), taken.ok())
+    }
+}
+
+fn rejection() -> PluginStatus {
+    PluginStatus { code: plugin_status::Code::Unschedulable.into(), reasons: vec!["not enough free cpu".into()] }
+}
+
+#[tonic::async_trait]
+impl SchedulingService for FreeCpu {
+    async fn filter(&self, request: Request<FilterRequest>) -> Answer<FilterResponse> {
+        let FilterRequest { ctx, candidates } = request.into_inner();
+        let ctx = self.attachments.context(&ctx)?;
+        let mut state = self.state.lock().unwrap();
+        let (reply, cpu) = state.begin(ctx);
+        let mut answer = FilterResponse { ctx: reply, ..Default::default() };
+        let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
+        let mut bitmap = vec![];
+        for (index, node) in state.table.chosen(&candidates.unwrap_or_default()) {
+            if node.free() < cpu {
+                bitmap.resize(bitmap.len().max(index / 8 + 1), 0);
+                bitmap[index / 8] |= 1 << (index % 8);
+            }
+        }
+        if !bitmap.is_empty() {
+            let nodes = Some(NodeSet { bitmap, ..Default::default() });
+            answer.verdicts = Some(NodeVerdicts { rejected: vec![NodeGroup { status: Some(rejection()), nodes }] });
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn simulate_filter(&self, request: Request<SimulateFilterRequest>) -> Answer<SimulateFilterResponse> {
+        let SimulateFilterRequest { ctx, scenarios } = request.into_inner();
+        let ctx = self.attachments.context(&ctx)?;
+        let mut state = self.state.lock().unwrap();
+        let (reply, cpu) = state.begin(ctx);
+        let mut answer = SimulateFilterResponse { ctx: reply, statuses: vec![] };
+        let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
+        for scenario in scenarios {
+            let assumed = scenario.node.unwrap_or_default();
+            let mut node = match &assumed.state {
+                Some(new) => Node::default().with(new),
+                None => state.table.node(assumed.node_index as usize).ok_or(Status::invalid_argument("a scenario names no node"))?,
+            };
+            if let Some(usage) = &assumed.usage {
+                node.set_usage(usage);
+            }
+            answer.statuses.push(if node.free() < cpu { rejection() } else { PluginStatus::default() });
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn score(&self, request: Request<ScoreRequest>) -> Answer<ScoreResponse> {
+        let ScoreRequest { ctx, candidates } = request.into_inner();
+        let ctx = self.attachments.context(&ctx)?;
+        let mut state = self.state.lock().unwrap();
+        let (reply, cpu) = state.begin(ctx);
+        let mut answer = ScoreResponse { ctx: reply, scores: None };
+        let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
+        // RunScores asks about nodes that are not feasible too, and HOST_MAX takes no score below 0.
+        let free = |(_, node): (usize, &Node)| (node.free() - cpu).max(0);
+        let dense = state.table.chosen(&candidates.unwrap_or_default()).map(free).collect();
+        answer.scores = Some(Scores { dense, ..Default::default() });
+        Ok(Response::new(answer))
+    }
+
+    async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
+        let request = request.into_inner();
+        self.attachments.check(&request.attachment_id)?;
+        self.state.lock().unwrap().end(&request.ended);
+        done()
+    }
+}
+
+#[tonic::async_trait]
+impl StateService for FreeCpu {
+    async fn sync_state(&self, request: Request<Streaming<SyncStateRequest>>) -> Answer<SyncStateResponse> {
+        let mut stream = request.into_inner();
+        let mut whole = StateDelta::default();
+        let mut expected = 0;
+        while let Some(request) = stream.message().await? {
+            self.attachments.check(&request.attachment_id)?;
+            let chunk = request.chunk.unwrap_or_default();
+            if request.sequence != expected {
+                return Err(Status::invalid_argument(format!("chunk {} came in place of {expected}", request.sequence)));
+            }
+            expected += 1;
+            whole.upserts.extend(chunk.upserts);
+            whole.removed.extend(chunk.removed);
+            if request.last {
+                whole.base = if request.full { None } else { chunk.base };
+                (whole.target, whole.node_count, whole.generation_sum) = (chunk.target, chunk.node_count, chunk.generation_sum);
+                let table = &mut self.state.lock().unwrap().table;
+                let need_full = !table.take(&whole);
+                return Ok(Response::new(SyncStateResponse { have: table.version, need_full }));
+            }
+        }
+        Err(Status::invalid_argument("the stream ended before its last chunk"))
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let me = PluginDescriptor {
+        name: "FreeCpu".into(),
+        points: vec![ExtensionPoint::Filter.into(), ExtensionPoint::Score.into()],
+        node_mode: NodeMode::Snapshot.into(),
+        needs: vec![DeclaredNeed { kind: declared_need::Kind::NodeSummary.into(), ..Default::default() }],
+        pod_sensitivity: PodSensitivity::Node.into(),
+        normalization: ScoreNormalization::HostMax.into(),
+        ..Default::default()
+    };
+    let plugin = FreeCpu::default();
+    let attachments = plugin.attachments.clone();
+    let services = |router: tonic::transport::server::Router| {
+        router.add_service(SchedulingServiceServer::new(plugin.clone())).add_service(StateServiceServer::new(plugin))
+    };
+    serve::plugin(me, attachments, |_| Ok(()), services).await
+}
