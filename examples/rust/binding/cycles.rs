@@ -106,7 +106,14 @@ impl Cycles {
                 continue;
             }
             let pod = one.pod.clone().unwrap_or_default();
-            let new = Held { namespace: pod.namespace, uid: pod.uid, slot: slot.unwrap_or_default(), is_reserved: true, is_permitted: false, is_waiting: false };
+            let new = Held {
+                namespace: pod.namespace,
+                uid: pod.uid,
+                slot: slot.unwrap_or_default(),
+                is_reserved: true,
+                is_permitted: false,
+                is_waiting: false,
+            };
             let held = Held { is_waiting: one.waiting_on_permit, ..held.unwrap_or(new) };
             self.held.insert(one.cycle_id.clone(), held);
             self.over.remove(&one.cycle_id);

@@ -91,7 +91,8 @@ impl Slots {
         let decisions: Vec<WaitDecision> = waiting.into_iter().map(allow).collect();
         let this = self.clone();
         tokio::spawn(async move {
-            let mut request = Request::new(DecideWaitingPodsRequest { plugin: NAME.into(), decisions: decisions.clone() });
+            let mut request =
+                Request::new(DecideWaitingPodsRequest { plugin: NAME.into(), decisions: decisions.clone() });
             request.set_timeout(Duration::from_secs(5));
             let bearer = format!("Bearer {token}").parse().expect("a token is text");
             request.metadata_mut().insert("authorization", bearer);
@@ -111,7 +112,9 @@ impl SchedulingService for Slots {
         let ctx = self.attachments.context(&request.ctx)?;
         let (id, pod, mut state) = (&ctx.cycle_id, pod(ctx), self.state());
         state.cycles.ended(&ctx.ended);
-        let reply = |code, reasons: &[&str]| Ok(Response::new(ReserveResponse { ctx: Some(decided(id, code, reasons)), ..Default::default() }));
+        let reply = |code, reasons: &[&str]| {
+            Ok(Response::new(ReserveResponse { ctx: Some(decided(id, code, reasons)), ..Default::default() }))
+        };
         if state.cycles.is_over(id) {
             return reply(Code::Error, &["the cycle is over"]);
         }
@@ -172,7 +175,8 @@ impl SchedulingService for Slots {
     async fn pre_bind(&self, request: Request<PreBindRequest>) -> Answer<PreBindResponse> {
         let request = request.into_inner();
         let ctx = self.attachments.context(&request.ctx)?;
-        let mut answer = PreBindResponse { ctx: Some(decided(&ctx.cycle_id, Code::Success, &[])), ..Default::default() };
+        let mut answer =
+            PreBindResponse { ctx: Some(decided(&ctx.cycle_id, Code::Success, &[])), ..Default::default() };
         if let Some(patched) = request.patched.first() {
             if patched.outcome() != patch_result::Outcome::Applied {
                 let reason = format!("the slot could not be written to the pod: {}", patched.message);

@@ -2,6 +2,8 @@
 //! keeps a table of the nodes (`table.rs`), and names them by bitmaps.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,7 @@ use serve::contract::scheduling_service_server::{SchedulingService, SchedulingSe
 use serve::contract::state_service_server::{StateService, StateServiceServer};
 use serve::contract::*;
 use serve::{Answer, Attachments, done};
-use table::{Node, Table};
+use table::{Chunks, Node, Table};
 use tonic::{Request, Response, Status, Streaming};
 
 const KEPT_CYCLES: usize = 4096; // reports of the end of a cycle can get lost
@@ -84,13 +86,9 @@ impl SchedulingService for FreeCpu {
         let (reply, cpu) = state.begin(ctx);
         let mut answer = FilterResponse { ctx: reply, ..Default::default() };
         let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
-        let mut bitmap = vec![];
-        for (index, node) in state.table.chosen(&candidates.unwrap_or_default()) {
-            if node.free() < cpu {
-                bitmap.resize(bitmap.len().max(index / 8 + 1), 0);
-                bitmap[index / 8] |= 1 << (index % 8);
-            }
-        }
+        let candidates = candidates.unwrap_or_default();
+        let rejected = state.table.chosen(&candidates).filter(|(_, node)| node.free() < cpu);
+        let bitmap = table::bitmap(rejected.map(|(index, _)| index));
         if !bitmap.is_empty() {
             let nodes = Some(NodeSet { bitmap, ..Default::default() });
             answer.verdicts = Some(NodeVerdicts { rejected: vec![NodeGroup { status: Some(rejection()), nodes }] });
@@ -109,7 +107,10 @@ impl SchedulingService for FreeCpu {
             let assumed = scenario.node.unwrap_or_default();
             let mut node = match &assumed.state {
                 Some(new) => Node::default().with(new),
-                None => state.table.node(assumed.node_index as usize).ok_or(Status::invalid_argument("a scenario names no node"))?,
+                None => state
+                    .table
+                    .node(assumed.node_index as usize)
+                    .ok_or(Status::invalid_argument("a scenario names no node"))?,
             };
             if let Some(usage) = &assumed.usage {
                 node.set_usage(usage);
@@ -145,22 +146,20 @@ impl SchedulingService for FreeCpu {
 impl StateService for FreeCpu {
     async fn sync_state(&self, request: Request<Streaming<SyncStateRequest>>) -> Answer<SyncStateResponse> {
         let mut stream = request.into_inner();
-        let mut whole = StateDelta::default();
-        let mut expected = 0;
+        let mut chunks = Chunks::default();
         while let Some(request) = stream.message().await? {
             self.attachments.check(&request.attachment_id)?;
-            let chunk = request.chunk.unwrap_or_default();
-            if request.sequence != expected {
-                return Err(Status::invalid_argument(format!("chunk {} came in place of {expected}", request.sequence)));
+            if request.sequence != chunks.count {
+                return Err(Status::invalid_argument(format!(
+                    "chunk {} came in place of {}",
+                    request.sequence, chunks.count
+                )));
             }
-            expected += 1;
-            whole.upserts.extend(chunk.upserts);
-            whole.removed.extend(chunk.removed);
-            if request.last {
-                whole.base = if request.full { None } else { chunk.base };
-                (whole.target, whole.node_count, whole.generation_sum) = (chunk.target, chunk.node_count, chunk.generation_sum);
+            let is_last = request.last;
+            chunks.add(request);
+            if is_last {
                 let table = &mut self.state.lock().unwrap().table;
-                let need_full = !table.take(&whole);
+                let need_full = !table.sync(chunks);
                 return Ok(Response::new(SyncStateResponse { have: table.version, need_full }));
             }
         }

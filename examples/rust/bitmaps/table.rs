@@ -54,13 +54,30 @@ impl Table {
         } else if delta.base != self.version {
             return false;
         }
+        let mut is_whole = delta.object_count == 0; // the plugin declares no objects
         delta.removed.iter().for_each(|index| self.put(*index as usize, None));
         for state in &delta.upserts {
             let index = state.index as usize;
-            self.put(index, Some(self.node(index).unwrap_or_default().with(state)));
+            let known = self.node(index);
+            is_whole &= known.is_some() || !state.name.is_empty();
+            self.put(index, Some(known.unwrap_or_default().with(state)));
         }
-        let is_whole = self.count == delta.node_count && self.sum == delta.generation_sum;
+        is_whole &= self.count == delta.node_count && self.sum == delta.generation_sum;
         self.version = if is_whole { delta.target } else { None };
+        is_whole
+    }
+
+    /// Bring the copy to the target of a SyncState. Returns false if the host must send the full state. A full state
+    /// replaces the copy, also one at the same version; if it is faulty, the copy stays.
+    pub fn sync(&mut self, chunks: Chunks) -> bool {
+        if !chunks.is_full {
+            return self.take(&chunks.whole);
+        }
+        let mut fresh = Self::default();
+        let is_whole = fresh.take(&chunks.whole);
+        if is_whole {
+            *self = fresh;
+        }
         is_whole
     }
 
@@ -76,6 +93,7 @@ impl Table {
         }
     }
 
+    /// Return a node of the copy; None: the copy has none with this index.
     pub fn node(&self, index: usize) -> Option<Node> {
         self.nodes.get(index).copied().flatten()
     }
@@ -85,5 +103,36 @@ impl Table {
         let is_listed = |index: usize| set.bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
         let all = self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.as_ref()?)));
         all.filter(move |(index, _)| is_listed(*index) != set.complement)
+    }
+}
+
+/// Return the bitmap of nodes by their indices.
+pub fn bitmap(indices: impl Iterator<Item = usize>) -> Vec<u8> {
+    let mut bytes = vec![];
+    for index in indices {
+        bytes.resize(bytes.len().max(index / 8 + 1), 0);
+        bytes[index / 8] |= 1 << (index % 8);
+    }
+    bytes
+}
+
+/// The chunks of one SyncState as one delta.
+#[derive(Default)]
+pub struct Chunks {
+    whole: StateDelta,
+    is_full: bool,
+    pub count: u32,
+}
+
+impl Chunks {
+    pub fn add(&mut self, request: SyncStateRequest) {
+        let StateDelta { mut upserts, mut removed, .. } = std::mem::take(&mut self.whole);
+        let mut chunk = request.chunk.unwrap_or_default();
+        upserts.append(&mut chunk.upserts);
+        removed.append(&mut chunk.removed);
+        // The counts and the sum are those of the last chunk.
+        self.whole = StateDelta { upserts, removed, ..chunk };
+        self.is_full = request.full;
+        self.count += 1;
     }
 }

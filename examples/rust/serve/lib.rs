@@ -20,6 +20,9 @@ pub mod contract {
 use contract::identity_service_server::{IdentityService, IdentityServiceServer};
 use contract::*;
 
+#[cfg(test)]
+mod tests;
+
 /// What a call answers.
 pub type Answer<T> = Result<Response<T>, Status>;
 
@@ -42,7 +45,9 @@ impl Attachments {
     /// Refuse every attachment but the present one.
     pub fn check(&self, id: &str) -> Result<(), Status> {
         if id.is_empty() || id != self.0.lock().unwrap().attached {
-            return Err(Status::permission_denied("the attachment_id is not that of the last Configure that was accepted"));
+            return Err(Status::permission_denied(
+                "the attachment_id is not that of the last Configure that was accepted",
+            ));
         }
         Ok(())
     }
@@ -56,7 +61,10 @@ impl Attachments {
 }
 
 /// Read the arguments of each profile. A plugin answers a call by those of the call's profile.
-pub fn by_profile<T>(request: &ConfigureRequest, read: impl Fn(&Struct) -> Result<T, String>) -> Result<HashMap<String, T>, String> {
+pub fn by_profile<T>(
+    request: &ConfigureRequest,
+    read: impl Fn(&Struct) -> Result<T, String>,
+) -> Result<HashMap<String, T>, String> {
     let args = |plugin: &PluginArgs| read(plugin.args.as_ref().unwrap_or(&Struct::default()));
     request.plugins.iter().map(|plugin| Ok((plugin.profile.clone(), args(plugin)?))).collect()
 }
@@ -74,7 +82,9 @@ struct Identity {
 impl IdentityService for Identity {
     async fn handshake(&self, request: Request<HandshakeRequest>) -> Answer<HandshakeResponse> {
         let request = request.into_inner();
-        if env::var("BERTH_PLUGIN_CREDENTIAL").is_ok_and(|secret| !same(secret.as_bytes(), request.credential.as_bytes())) {
+        if env::var("BERTH_PLUGIN_CREDENTIAL")
+            .is_ok_and(|secret| !same(secret.as_bytes(), request.credential.as_bytes()))
+        {
             return Err(Status::unauthenticated("the credential is not the one in BERTH_PLUGIN_CREDENTIAL"));
         }
         let mut ids = self.attachments.0.lock().unwrap();
@@ -105,7 +115,11 @@ impl IdentityService for Identity {
 
     async fn probe(&self, request: Request<ProbeRequest>) -> Answer<ProbeResponse> {
         self.attachments.check(&request.get_ref().attachment_id)?;
-        Ok(Response::new(ProbeResponse { ready: true, instance_id: self.hello.instance_id.clone(), ..Default::default() }))
+        Ok(Response::new(ProbeResponse {
+            ready: true,
+            instance_id: self.hello.instance_id.clone(),
+            ..Default::default()
+        }))
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Answer<DrainResponse> {
@@ -142,7 +156,8 @@ pub async fn plugin(
     let router = services(Server::builder().add_service(IdentityServiceServer::new(identity)));
 
     let endpoint = env::var("BERTH_PLUGIN_ENDPOINT").unwrap_or_default();
-    let failed = |error| format!("BERTH_PLUGIN_ENDPOINT {endpoint:?}: {error}; set it to unix:///absolute/path or host:port");
+    let failed =
+        |error| format!("BERTH_PLUGIN_ENDPOINT {endpoint:?}: {error}; set it to unix:///absolute/path or host:port");
     if let Some(path) = endpoint.strip_prefix("unix://") {
         if Path::new(path).exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
             fs::remove_file(path)?; // a dead process left it
@@ -161,7 +176,10 @@ pub async fn plugin(
 /// Print the line that a host reads of its child.
 fn introduce(address: &str, instance_id: &str) {
     let cookie = env::var("BERTH_PLUGIN_COOKIE").unwrap_or_default();
-    println!("{}", serde_json::json!({"protocol": "berth/1", "address": address, "instance_id": instance_id, "cookie": cookie}));
+    println!(
+        "{}",
+        serde_json::json!({"protocol": "berth/1", "address": address, "instance_id": instance_id, "cookie": cookie})
+    );
 }
 
 /// Wait for SIGTERM, or of a child for the end of its host, which holds the other end of standard input.

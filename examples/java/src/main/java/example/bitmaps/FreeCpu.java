@@ -25,7 +25,6 @@ import io.berth.plugin.v1.ScoreRequest;
 import io.berth.plugin.v1.ScoreResponse;
 import io.berth.plugin.v1.SimulateFilterRequest;
 import io.berth.plugin.v1.SimulateFilterResponse;
-import io.berth.plugin.v1.StateDelta;
 import io.berth.plugin.v1.StateServiceGrpc;
 import io.berth.plugin.v1.SyncStateRequest;
 import io.berth.plugin.v1.SyncStateResponse;
@@ -45,7 +44,7 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
   private static final PluginStatus REJECTION = PluginStatus.newBuilder()
       .setCode(PluginStatus.Code.CODE_UNSCHEDULABLE).addReasons("not enough free cpu").build();
 
-  private final Table table = new Table();
+  private Table table = new Table();
   // What the pod of a cycle requests, in thousandths of a core.
   private final Map<String, Long> requests = new LinkedHashMap<>() {
     @Override
@@ -133,8 +132,10 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
     Plugin.answer(to, EndCyclesResponse.getDefaultInstance());
   }
 
-  private synchronized SyncStateResponse take(StateDelta whole) {
-    SyncStateResponse.Builder answer = SyncStateResponse.newBuilder().setNeedFull(!table.take(whole));
+  private synchronized SyncStateResponse sync(Table.Chunks chunks) {
+    Table synced = table.synced(chunks);
+    table = synced == null ? table : synced;
+    SyncStateResponse.Builder answer = SyncStateResponse.newBuilder().setNeedFull(synced == null);
     return (table.version() == null ? answer : answer.setHave(table.version())).build();
   }
 
@@ -142,9 +143,8 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
   final class State extends StateServiceGrpc.StateServiceImplBase {
     @Override
     public StreamObserver<SyncStateRequest> syncState(StreamObserver<SyncStateResponse> to) {
-      StateDelta.Builder whole = StateDelta.newBuilder();
+      Table.Chunks chunks = new Table.Chunks();
       return new StreamObserver<>() {
-        private int expected;
         private boolean isAnswered;
 
         private void refuse(String why) {
@@ -156,18 +156,14 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
 
         @Override
         public void onNext(SyncStateRequest request) {
-          if (isAnswered || request.getSequence() != expected) {
-            refuse("chunk " + request.getSequence() + " came in place of " + expected);
+          if (isAnswered || request.getSequence() != chunks.count) {
+            refuse("chunk " + request.getSequence() + " came in place of " + chunks.count);
             return;
           }
-          expected++;
-          whole.mergeFrom(request.getChunk()); // adds to the lists, and takes what the last chunk alone has
-          if (request.getFull()) {
-            whole.clearBase();
-          }
+          chunks.add(request);
           if (request.getLast()) {
             isAnswered = true;
-            Plugin.answer(to, take(whole.build()));
+            Plugin.answer(to, sync(chunks));
           }
         }
 

@@ -5,6 +5,7 @@ import io.berth.plugin.v1.NodeState;
 import io.berth.plugin.v1.NodeUsage;
 import io.berth.plugin.v1.StateDelta;
 import io.berth.plugin.v1.StateVersion;
+import io.berth.plugin.v1.SyncStateRequest;
 import java.util.BitSet;
 import java.util.HashMap;
 import java.util.Map;
@@ -59,13 +60,37 @@ final class Table {
     } else if (!delta.getBase().equals(version)) {
       return false;
     }
+    boolean isWhole = delta.getObjectCount() == 0; // the plugin declares no objects
     delta.getRemovedList().forEach(index -> put(index, null));
     for (NodeState state : delta.getUpsertsList()) {
+      isWhole &= nodes.containsKey(state.getIndex()) || !state.getName().isEmpty();
       put(state.getIndex(), nodes.getOrDefault(state.getIndex(), Node.NONE).with(state));
     }
-    boolean isWhole = nodes.size() == delta.getNodeCount() && sum == delta.getGenerationSum();
+    isWhole &= nodes.size() == delta.getNodeCount() && sum == delta.getGenerationSum();
     version = isWhole ? delta.getTarget() : null;
     return isWhole;
+  }
+
+  /**
+   * Returns the table after a SyncState; null if the host must send the full state. A full state makes a new table, so that a
+   * faulty one leaves the copy as it is.
+   */
+  Table synced(Chunks chunks) {
+    Table table = chunks.isFull ? new Table() : this;
+    return table.take(chunks.whole.build()) ? table : null;
+  }
+
+  /** The chunks of one SyncState as one delta. */
+  static final class Chunks {
+    private final StateDelta.Builder whole = StateDelta.newBuilder();
+    private boolean isFull;
+    int count;
+
+    void add(SyncStateRequest request) {
+      whole.mergeFrom(request.getChunk()); // adds to the lists, and takes what the last chunk alone has
+      isFull = request.getFull();
+      count++;
+    }
   }
 
   private void put(int index, Node node) {
