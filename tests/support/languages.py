@@ -50,6 +50,16 @@ def _compiled(suffix: str, shared: tuple[str, ...]) -> dict[str, tuple[str, ...]
     return {kind: (suffix.format(kind), *shared) for kind in ("smallest", "bitmaps", "binding")}
 
 
+def _java(program: str) -> tuple[str, ...]:
+    # A short start counts for more than fast code later.
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    return ("java", *options, "-cp", "{folder}/target/classes:{folder}/target/lib/*", f"example.{program}")
+
+
+def _java_sources(*names: str) -> tuple[str, ...]:
+    return tuple(f"src/main/java/example/{name}.java" for name in names)
+
+
 LANGUAGES: Final[Mapping[str, Language]] = {
     "python": Language(
         folder="python",
@@ -86,6 +96,37 @@ LANGUAGES: Final[Mapping[str, Language]] = {
             "smallest": ("src/smallest.ts",),
             "bitmaps": ("src/bitmaps.ts", "src/table.ts"),
             "binding": ("src/binding.ts",),
+        },
+    ),
+    "rust": Language(
+        folder="rust",
+        tools={"cargo": "install Rust 1.88 or newer (https://rustup.rs)"},
+        build=("./build.sh",),
+        test=("./build.sh", "test"),
+        programs={"smallest": ("bin/smallest",), "bitmaps": ("bin/bitmaps",), "binding": ("bin/binding",)},
+        sources={
+            "smallest": ("smallest/main.rs",),
+            "bitmaps": ("bitmaps/main.rs", "bitmaps/table.rs"),
+            "binding": ("binding/main.rs", "binding/cycles.rs"),
+        },
+    ),
+    "java": Language(
+        folder="java",
+        tools={
+            "java": "install a JDK from 17 (Debian: apt-get install default-jdk-headless)",
+            "mvn": "install Maven (Debian: apt-get install maven)",
+        },
+        build=("./build.sh",),
+        test=("./build.sh", "test"),
+        programs={
+            "smallest": _java("smallest.Maintenance"),
+            "bitmaps": _java("bitmaps.FreeCpu"),
+            "binding": _java("binding.Slots"),
+        },
+        sources={
+            "smallest": _java_sources("smallest/Maintenance"),
+            "bitmaps": _java_sources("bitmaps/FreeCpu", "bitmaps/Table"),
+            "binding": _java_sources("binding/Slots", "binding/Cycles"),
         },
     ),
 }

@@ -5,7 +5,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use serve::contract::scheduling_service_server::{SchedulingService, SchedulingServiceServer};
@@ -20,8 +20,7 @@ const KEPT_CYCLES: usize = 4096; // reports of the end of a cycle can get lost
 #[derive(Default)]
 struct State {
     table: Table,
-    requests: HashMap<String, i64>, // what the pod of a cycle requests: thousandths of a core
-    order: VecDeque<String>,        // the cycles in `requests`, the oldest first
+    requests: VecDeque<(String, i64)>, // of the pod of each cycle, in thousandths of a core; the newest first
 }
 
 #[derive(Clone, Default)]
@@ -32,18 +31,12 @@ struct FreeCpu {
 
 impl State {
     fn end(&mut self, ended: &[CycleEnd]) {
-        for end in ended {
-            self.requests.remove(&end.cycle_id);
-        }
-        let requests = &self.requests;
-        self.order.retain(|cycle| requests.contains_key(cycle));
+        self.requests.retain(|(cycle, _)| !ended.iter().any(|end| end.cycle_id == *cycle));
     }
 
     /// Take what the context brings. Returns what the pod requests, or what the plugin lacks.
     fn take(&mut self, ctx: &CallContext) -> Result<i64, Missing> {
-        if !ctx.ended.is_empty() {
-            self.end(&ctx.ended);
-        }
+        self.end(&ctx.ended);
         let taken = ctx.delta.as_ref().is_none_or(|delta| self.table.take(delta));
         if !taken || self.table.version != ctx.version {
             return Err(Missing::State);
@@ -51,25 +44,19 @@ impl State {
         let pod = ctx.pod.as_ref().filter(|pod| pod.complete);
         if let Some(summary) = pod.and_then(|pod| pod.summary.as_ref()) {
             let cpu = summary.requests.get("cpu").copied().unwrap_or_default();
-            if self.requests.insert(ctx.cycle_id.clone(), cpu).is_none() {
-                self.order.push_back(ctx.cycle_id.clone());
-            }
-            if self.order.len() > KEPT_CYCLES {
-                self.order.pop_front().map(|oldest| self.requests.remove(&oldest));
-            }
+            self.requests.push_front((ctx.cycle_id.clone(), cpu));
+            self.requests.truncate(KEPT_CYCLES);
         }
-        self.requests.get(&ctx.cycle_id).copied().ok_or(Missing::Pod)
+        let known = self.requests.iter().find(|(cycle, _)| *cycle == ctx.cycle_id);
+        known.map(|(_, cpu)| *cpu).ok_or(Missing::Pod)
     }
 
     /// Return the context of the answer, and what the pod requests if the call can be executed.
     fn begin(&mut self, ctx: &CallContext) -> (Option<ReplyContext>, Option<i64>) {
-        let mut reply = ReplyContext { cycle_id: ctx.cycle_id.clone(), ..Default::default() };
         let taken = self.take(ctx);
-        if let Err(missing) = taken {
-            reply.missing = vec![missing.into()];
-            reply.have = self.table.version;
-        }
-        (Some(reply), taken.ok())
+        let missing = taken.err().map(i32::from).into_iter().collect();
+        let have = self.table.version.filter(|_| taken.is_err());
+        (Some(ReplyContext { cycle_id: ctx.cycle_id.clone(), missing, have, ..Default::default() }), taken.ok())
     }
 }
 
@@ -105,13 +92,9 @@ impl SchedulingService for FreeCpu {
         let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
         for scenario in scenarios {
             let assumed = scenario.node.unwrap_or_default();
-            let mut node = match &assumed.state {
-                Some(new) => Node::default().with(new),
-                None => state
-                    .table
-                    .node(assumed.node_index as usize)
-                    .ok_or(Status::invalid_argument("a scenario names no node"))?,
-            };
+            let known = || state.table.node(assumed.node_index as usize);
+            let node = assumed.state.as_ref().map(|new| Node::default().with(new)).or_else(known);
+            let mut node = node.ok_or(Status::invalid_argument("a scenario names no node"))?;
             if let Some(usage) = &assumed.usage {
                 node.set_usage(usage);
             }
