@@ -63,6 +63,9 @@ class Target:
             ("grpc.enable_http_proxy", 0),
             *self.options,
         ]
+        if self.address.startswith("unix:"):
+            # As the host: without it the socket's path would become the authority, which servers may refuse.
+            options.append(("grpc.default_authority", "localhost"))
         if self.credentials is None:
             return grpc.insecure_channel(self.address, options)
         return grpc.secure_channel(self.address, self.credentials, options)
