@@ -74,7 +74,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python proto/generate.py --check
+	$(BIN)/python proto/generate.py --check --release
 
 $(STAMP): $(MADE_FROM)
 	@test -n "$(PYTHON)" || { echo 'berth needs Python 3.11 or newer, but there is none on PATH:' \

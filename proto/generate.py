@@ -1,10 +1,10 @@
 """Contract sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`), and the checks of both.
 
-python proto/generate.py             write the generated code
-python proto/generate.py --check     change nothing; exit 1 with a line for each finding (`make check`)
-
-Nothing is released yet, so there is nothing that a change could break: a check of that comes when the
-contract is frozen, once plugins in several languages were written against it.
+python proto/generate.py                     write the generated code
+python proto/generate.py --check             change nothing; exit 1 with a line for each finding
+python proto/generate.py --check --release   the same, and a finding for each change that breaks a host or a
+                                             plugin of an earlier release (`make check`)
+python proto/generate.py --release MINOR     keep the contract as it is now as a release, in proto/released
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocheck import comments, compiler, drift, names, reserved
+from protocheck import breaking, comments, compiler, drift, names, released, reserved
 
 PROTO_ROOT = Path(__file__).resolve().parent
 OUT_ROOT = PROTO_ROOT.parent / "sdk" / "berth_sdk"
@@ -25,9 +25,23 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="compare and lint, change nothing")
+    parser.add_argument(
+        "--release",
+        nargs="?",
+        const="",
+        metavar="MINOR",
+        help="with --check: compare with every release; without: keep the contract as release 1.MINOR",
+    )
     options = parser.parse_args()
+    if options.check == bool(options.release):
+        if options.check:
+            parser.error("--check --release takes no MINOR")
+        if options.release == "":
+            parser.error("--release without --check needs the MINOR of the release, as in `--release 1`")
     try:
-        return _check() if options.check else _write()
+        if options.check:
+            return _check(with_releases=options.release is not None)
+        return _write() if options.release is None else _release(options.release)
     except compiler.CompilerError as err:
         print(err, file=sys.stderr)
         return 1
@@ -45,16 +59,32 @@ def _write() -> int:
     return 0
 
 
-def _check() -> int:
+def _check(*, with_releases: bool) -> int:
     contract = compiler.describe(PROTO_ROOT)
-    return _report(
-        [
-            *names.check(contract),
-            *comments.check(contract),
-            *reserved.check(contract),
-            *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
-        ]
-    )
+    findings = [
+        *names.check(contract),
+        *comments.check(contract),
+        *reserved.check(contract),
+        *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
+    ]
+    for release in released.releases(PROTO_ROOT) if with_releases else ():
+        before = release.describe()
+        findings += [f"{found} [of {release.name}]" for found in breaking.check(before, contract)]
+        for place in breaking.reworded(before, contract):
+            print(f"{place} is worded otherwise than in {release.name}: its meaning must be the same")
+    return _report(findings)
+
+
+def _release(minor: str) -> int:
+    """Keep the contract as a release. A release that exists is never written over."""
+    contract = compiler.describe(PROTO_ROOT)
+    findings = [*names.check(contract), *comments.check(contract), *reserved.check(contract)]
+    for release in released.releases(PROTO_ROOT):
+        findings += [f"{found} [of {release.name}]" for found in breaking.check(release.describe(), contract)]
+    if findings:
+        return _report(findings)
+    print(f"kept as {released.keep(PROTO_ROOT, minor).name}")
+    return 0
 
 
 def _report(findings: list[str]) -> int:

@@ -87,3 +87,14 @@ def test_rpc_with_an_empty_paragraph_is_found(tmp_path: Path) -> None:
     contract = compile_sample(tmp_path, ("  // Repeat: yes.\n", "  // Repeat:\n"))
 
     assert rules(comments.check(contract)) == {"COMMENT_RPC"}
+
+
+def test_enum_that_does_not_say_how_an_unknown_value_is_read_is_found(tmp_path: Path) -> None:
+    contract = compile_sample(tmp_path, (", as is every value that a crane does not know.", "."))
+    assert rules(comments.check(contract)) == {"COMMENT_UNKNOWN_VALUE"}
+
+
+def test_words_about_unknown_values_may_stand_at_a_field_of_the_enum(tmp_path: Path) -> None:
+    unsaid = (", as is every value that a crane does not know.", ".")
+    said = ("OPTIONAL: unspecified: BULK.", "OPTIONAL: a crane that does not know the value reads BULK.")
+    assert comments.check(compile_sample(tmp_path, unsaid, said)) == []

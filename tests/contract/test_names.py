@@ -135,3 +135,4 @@ def test_unused_import_is_refused_by_the_compiler(tmp_path: Path) -> None:
 
     with pytest.raises(compiler.CompilerError, match=r"any\.proto"):
         compile_sample(tmp_path, edit, ("google.protobuf.Duration hold", "string hold"))
+        compiler.describe(tmp_path)

@@ -40,7 +40,9 @@ class _DependsOn:
 class _DependsOnEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DependsOn.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DEPENDS_ON_UNSPECIFIED: _DependsOn.ValueType  # 0
-    """Not declared: no answer is kept from one pod to the next."""
+    """Not declared: no answer is kept from one pod to the next. The host reads a value that it does not know the same
+    way, with a warning.
+    """
     DEPENDS_ON_NODE: _DependsOn.ValueType  # 1
     """The Node object alone: labels, taints, allocatable."""
     DEPENDS_ON_ROW: _DependsOn.ValueType  # 2
@@ -59,7 +61,9 @@ class DependsOn(_DependsOn, metaclass=_DependsOnEnumTypeWrapper):
     """
 
 DEPENDS_ON_UNSPECIFIED: DependsOn.ValueType  # 0
-"""Not declared: no answer is kept from one pod to the next."""
+"""Not declared: no answer is kept from one pod to the next. The host reads a value that it does not know the same
+way, with a warning.
+"""
 DEPENDS_ON_NODE: DependsOn.ValueType  # 1
 """The Node object alone: labels, taints, allocatable."""
 DEPENDS_ON_ROW: DependsOn.ValueType  # 2
