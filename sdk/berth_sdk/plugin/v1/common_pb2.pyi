@@ -70,9 +70,9 @@ at most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the follo
 sort key, 4 KiB in a plugin token, 64 patches in an answer, 256 bytes in a key and 64 KiB in a value of shared
 cycle state.
 
-Evolution. v1 is not frozen yet: until then names and meanings may change. Afterwards v1 only grows: by fields,
-enum values, calls and feature strings; no meaning changes. A reader skips a field that it does not know. For an
-enum value that it does not know, the comment of the enum says what to do.
+Evolution. v1 is released. From now on it only grows: by fields, enum values, calls and feature strings; no meaning
+changes. A reader skips a field that it does not know. For an enum value that it does not know, the comment of the
+enum says what to do.
 """
 
 from collections import abc as _abc
