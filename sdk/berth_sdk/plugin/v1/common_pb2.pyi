@@ -58,17 +58,17 @@ and Permit) or reads the truth (the pod, after Bind).
 Who is meant. Every request names the attachment (attachment_id), and every request about one plugin names that
 plugin. The host sends both again as the metadata `berth-attachment-id` and `berth-plugin` of each gRPC call, so that
 an interceptor can check them without reading the message; in frames, which have no metadata, the message alone says
-it. Metadata and message always agree; the receiver refuses a call in which they do not, with INVALID_ARGUMENT. Absent
-metadata agrees with every message: the sender leaves out a name that the message does not have, and one with
+it. Metadata and message always agree; the receiver refuses a call in which they do not, with INVALID_ARGUMENT.
+Absent metadata agrees with every message: the sender leaves out a name that the message does not have, and one with
 characters other than printable ASCII. The calls of HandleService carry `authorization` and `berth-plugin` in the
 same way.
 
-Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what it
-can: state, batches of pods, scenarios, lists of reservations. Where one pod or object alone is too large, the call
-fails at the host and is not made. An answer that is larger is a violation. A PluginStatus has at most 32 reasons of
-at most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the following is a violation: 256 bytes in a
-sort key, 4 KiB in a plugin token, 64 patches in an answer, 256 bytes in a key and 64 KiB in a value of shared
-cycle state.
+Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what
+it can: state, batches of pods, scenarios, lists of reservations. Where one pod or object alone is too large, the
+call fails at the host and is not made. An answer that is larger is a violation. A PluginStatus has at most 32
+reasons of at most 4 KiB (4096 bytes) each; the host cuts off the rest. More than the following is a violation: 256
+bytes in a sort key, 4 KiB in a plugin token, 64 patches in an answer, 256 bytes in a key and 64 KiB in a value of
+shared cycle state.
 
 Evolution. v1 is released. From now on it only grows: by fields, enum values, calls and feature strings; no meaning
 changes. A reader skips a field that it does not know. For an enum value that it does not know, the comment of the
@@ -1141,8 +1141,8 @@ class CallContext(_message.Message):
     attachment_id: _builtins.str
     """REQUIRED: the id from the handshake; another one is refused with PERMISSION_DENIED."""
     continues: _builtins.str
-    """OPTIONAL: the id that this cycle had in the trial that the host has chosen. The plugin uses what it keeps under that
-    id for this cycle; the reservation of the trial is given back already. Empty: the cycle had no other id.
+    """OPTIONAL: the id that this cycle had in the trial that the host has chosen. The plugin uses what it keeps under
+    that id for this cycle; the reservation of the trial is given back already. Empty: the cycle had no other id.
     """
     @_builtins.property
     def pod(self) -> Global___CyclePod:

@@ -30,9 +30,9 @@ class HandleServiceStub(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-    not for the certificate that the call shows. The plugin uses the endpoint of the newest
-    Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+    (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
@@ -131,9 +131,9 @@ class HandleServiceServicer(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-    not for the certificate that the call shows. The plugin uses the endpoint of the newest
-    Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+    (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
@@ -187,7 +187,8 @@ class HandleServiceServicer(object):
 
         Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
         Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-        "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
+        "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four
+        reads of this plugin are open.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -199,7 +200,8 @@ class HandleServiceServicer(object):
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-        a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
+        a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names
+        it.
         Repeat: yes, pure.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -262,8 +264,8 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadPodGroup(self, request, context):
-        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
-        of them, and its child groups. Members that are gated, wait or terminate count too.
+        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is
+        known of them, and its child groups. Members that are gated, wait or terminate count too.
 
         Caller: the plugin, at any time.
         Errors: those of every call.
@@ -274,8 +276,8 @@ class HandleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListNominatedPods(self, request, context):
-        """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
-        moment. Each is smaller than the agreed size.
+        """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of
+        one moment. Each is smaller than the agreed size.
 
         Caller: the plugin, at any time.
         Errors: RESOURCE_EXHAUSTED: four reads of this plugin are open; those of ReadState count too.
@@ -428,9 +430,9 @@ class HandleService(object):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-    not for the certificate that the call shows. The plugin uses the endpoint of the newest
-    Configure, or stops calling if there is none.
+    UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+    (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+    endpoint of the newest Configure, or stops calling if there is none.
     PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
     quarantine because it broke the contract again and again. The same.
     RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than

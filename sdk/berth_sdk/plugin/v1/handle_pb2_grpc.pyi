@@ -31,9 +31,9 @@ class HandleServiceStub:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
-                           Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+                           (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+                           endpoint of the newest Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
@@ -79,7 +79,8 @@ class HandleServiceStub:
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four
+      reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _grpc.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]
@@ -87,7 +88,8 @@ class HandleServiceStub:
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
+      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names
+      it.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _grpc.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]
@@ -130,16 +132,16 @@ class HandleServiceStub:
     Repeat: yes, pure. Each one counts.
     """
     ReadPodGroup: _grpc.UnaryUnaryMultiCallable[_handle_pb2.ReadPodGroupRequest, _handle_pb2.ReadPodGroupResponse]
-    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
-    of them, and its child groups. Members that are gated, wait or terminate count too.
+    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is
+    known of them, and its child groups. Members that are gated, wait or terminate count too.
 
     Caller: the plugin, at any time.
     Errors: those of every call.
     Repeat: yes, pure.
     """
     ListNominatedPods: _grpc.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]
-    """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
-    moment. Each is smaller than the agreed size.
+    """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of
+    one moment. Each is smaller than the agreed size.
 
     Caller: the plugin, at any time.
     Errors: RESOURCE_EXHAUSTED: four reads of this plugin are open; those of ReadState count too.
@@ -188,9 +190,9 @@ class HandleServiceAsyncStub(HandleServiceStub):
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
-                           Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+                           (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+                           endpoint of the newest Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
@@ -233,7 +235,8 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
     Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
+      "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four
+      reads of this plugin are open.
     Repeat: yes, pure.
     """
     RunFilters: _aio.UnaryUnaryMultiCallable[_handle_pb2.RunFiltersRequest, _handle_pb2.RunFiltersResponse]  # type: ignore[assignment]
@@ -241,7 +244,8 @@ class HandleServiceAsyncStub(HandleServiceStub):
 
     Caller: the plugin, while its PostFilter of that cycle is open.
     Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
+      a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names
+      it.
     Repeat: yes, pure.
     """
     EvaluatePreemption: _aio.UnaryUnaryMultiCallable[_handle_pb2.EvaluatePreemptionRequest, _handle_pb2.EvaluatePreemptionResponse]  # type: ignore[assignment]
@@ -284,16 +288,16 @@ class HandleServiceAsyncStub(HandleServiceStub):
     Repeat: yes, pure. Each one counts.
     """
     ReadPodGroup: _aio.UnaryUnaryMultiCallable[_handle_pb2.ReadPodGroupRequest, _handle_pb2.ReadPodGroupResponse]  # type: ignore[assignment]
-    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
-    of them, and its child groups. Members that are gated, wait or terminate count too.
+    """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is
+    known of them, and its child groups. Members that are gated, wait or terminate count too.
 
     Caller: the plugin, at any time.
     Errors: those of every call.
     Repeat: yes, pure.
     """
     ListNominatedPods: _aio.UnaryStreamMultiCallable[_handle_pb2.ListNominatedPodsRequest, _handle_pb2.ListNominatedPodsResponse]  # type: ignore[assignment]
-    """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
-    moment. Each is smaller than the agreed size.
+    """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of
+    one moment. Each is smaller than the agreed size.
 
     Caller: the plugin, at any time.
     Errors: RESOURCE_EXHAUSTED: four reads of this plugin are open; those of ReadState count too.
@@ -341,9 +345,9 @@ class HandleServiceServicer:
     reach the API server through it: what a plugin wants written it returns as the result of its calls.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or (HandleEndpoint.server_name)
-                           not for the certificate that the call shows. The plugin uses the endpoint of the newest
-                           Configure, or stops calling if there is none.
+      UNAUTHENTICATED      the token is missing, unknown, expired, of an earlier attachment, or
+                           (HandleEndpoint.server_name) not for the certificate that the call shows. The plugin uses the
+                           endpoint of the newest Configure, or stops calling if there is none.
       PERMISSION_DENIED    `plugin` is not a plugin of this attachment, it did not set `handle_client`, or it is in
                            quarantine because it broke the contract again and again. The same.
       RESOURCE_EXHAUSTED   too many calls are open: the plugin waits before the next call. Or a request is larger than
@@ -404,7 +408,8 @@ class HandleServiceServicer:
 
         Caller: the plugin, at any time. The host has one snapshot; older ones cannot be read.
         Errors: FAILED_PRECONDITION: `at` is not the version at the time of the call; the message says which version is, as
-          "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four reads of this plugin are open.
+          "epoch/generation". PERMISSION_DENIED: also for objects that the plugin did not declare. RESOURCE_EXHAUSTED: four
+          reads of this plugin are open.
         Repeat: yes, pure.
         """
 
@@ -417,7 +422,8 @@ class HandleServiceServicer:
 
         Caller: the plugin, while its PostFilter of that cycle is open.
         Errors: FAILED_PRECONDITION: no PostFilter of the plugin is open in that cycle. INVALID_ARGUMENT: a scenario names
-          a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names it.
+          a node or a pod that is not in the snapshot, or a new node that is, or that is not complete; the message names
+          it.
         Repeat: yes, pure.
         """
 
@@ -485,8 +491,8 @@ class HandleServiceServicer:
         request: _handle_pb2.ReadPodGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handle_pb2.ReadPodGroupResponse, _abc.Awaitable[_handle_pb2.ReadPodGroupResponse]]:
-        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is known
-        of them, and its child groups. Members that are gated, wait or terminate count too.
+        """Reads one group of pods as the host knows it now, not as a cycle sees it: its object, its members with what is
+        known of them, and its child groups. Members that are gated, wait or terminate count too.
 
         Caller: the plugin, at any time.
         Errors: those of every call.
@@ -498,8 +504,8 @@ class HandleServiceServicer:
         request: _handle_pb2.ListNominatedPodsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_handle_pb2.ListNominatedPodsResponse], _abc.AsyncIterator[_handle_pb2.ListNominatedPodsResponse]]:
-        """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of one
-        moment. Each is smaller than the agreed size.
+        """Lists the pods that are nominated to a node: by a preemption, by their status, or by Nominate. All chunks are of
+        one moment. Each is smaller than the agreed size.
 
         Caller: the plugin, at any time.
         Errors: RESOURCE_EXHAUSTED: four reads of this plugin are open; those of ReadState count too.

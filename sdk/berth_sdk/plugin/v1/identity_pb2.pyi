@@ -526,8 +526,8 @@ class HandshakeResponse(_message.Message):
     """
     max_message_bytes: _builtins.int
     """OPTIONAL: the size of the largest message that the process receives, in bytes; 0: 4 MiB (4194304), the limit that
-    gRPC libraries have unless a program sets another. The host never sends a larger one, and refuses a handshake with a
-    limit below 64 KiB (65536).
+    gRPC libraries have unless a program sets another. The host never sends a larger one, and refuses a handshake with
+    a limit below 64 KiB (65536).
     """
     @_builtins.property
     def supported(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContractVersion]:
@@ -568,7 +568,8 @@ Global___HandshakeResponse: _TypeAlias = HandshakeResponse  # noqa: Y015
 @_typing.final
 class PluginDescriptor(_message.Message):
     """What one plugin does, and what the host must send it. The host refuses the handshake where one declares more than 256
-    needs, events, keys of shared state or keys of labels to read. Of its warnings about an instance it keeps the first 32.
+    needs, events, keys of shared state or keys of labels to read. Of its warnings about an instance it keeps the first
+    32.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -641,25 +642,25 @@ class PluginDescriptor(_message.Message):
     the plugin and says why. Only read with `handle_client`.
     """
     host_keeps_answers: _builtins.bool
-    """OPTIONAL: true: the host keeps the plugin's answers to PreFilter, Filter, PreScore and Score, and uses them for later
-    pods that are equal in `sign_fields`. For such a pod the host makes no call where nothing has changed that the
-    answers depend on, and a call about the changed nodes alone where something has. Read with `depends_on` NODE, ROW
-    and NODES. The plugin declares three things by it:
+    """OPTIONAL: true: the host keeps the plugin's answers to PreFilter, Filter, PreScore and Score, and uses them for
+    later pods that are equal in `sign_fields`. For such a pod the host makes no call where nothing has changed that
+    the answers depend on, and a call about the changed nodes alone where something has. Read with `depends_on` NODE,
+    ROW and NODES. The plugin declares three things by it:
       - A verdict and a score about one node depend on the pod's `sign_fields`, on what `depends_on` says of that node,
         and on the objects of `needs`. They do not depend on the other candidates of the call, not even with
         SCORE_NORMALIZATION_PLUGIN.
       - PreFilter and PreScore answer the same for equal pods until a Node object changes, whatever pods run on the
         nodes.
-      - Filter, SimulateFilter, PreScore and Score need no earlier call of the same cycle. The host leaves out PreFilter
-        and PreScore, so Filter or Score may be the first call that the instance gets for a pod. Filter, SimulateFilter
-        and Score set no token and publish no value.
+      - Filter, SimulateFilter, PreScore and Score need no earlier call of the same cycle. The host leaves out
+        PreFilter and PreScore, so Filter or Score may be the first call that the instance gets for a pod. Filter,
+        SimulateFilter and Score set no token and publish no value.
     A plugin that needs its PreFilter or PreScore in each cycle sets ReplyContext.plugin_token in the answer to that
-    call: then the host makes the call for each pod. The host also makes it for each pod if its answer publishes a value.
-    A kept answer ends when a node changes in what `depends_on` says, when an object of `needs` changes, when the plugin
-    calls Requeue, and when the instance is replaced, restarted or configured again. It never ends after a time. The
-    host keeps no error, and no answer that a policy gave in the plugin's place. It keeps no answer while a circuit
-    breaker of the plugin is open, nor of a plugin that takes part in PostFilter, Reserve or a later point, or that has
-    `reads_shared` or SCORE_NORMALIZATION_RPC.
+    call: then the host makes the call for each pod. The host also makes it for each pod if its answer publishes a
+    value. A kept answer ends when a node changes in what `depends_on` says, when an object of `needs` changes, when
+    the plugin calls Requeue, and when the instance is replaced, restarted or configured again. It never ends after a
+    time. The host keeps no error, and no answer that a policy gave in the plugin's place. It keeps no answer while a
+    circuit breaker of the plugin is open, nor of a plugin that takes part in PostFilter, Reserve or a later point, or
+    that has `reads_shared` or SCORE_NORMALIZATION_RPC.
     """
     @_builtins.property
     def points(self) -> _containers.RepeatedScalarFieldContainer[Global___ExtensionPoint.ValueType]:
@@ -1130,17 +1131,17 @@ class HandleEndpoint(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     SERVER_NAME_FIELD_NUMBER: _builtins.int
     target: _builtins.str
-    """REQUIRED: a gRPC target, for example "unix:///run/berth/handle.sock" or "host:port". If it leads to another machine,
-    `server_name` is set.
+    """REQUIRED: a gRPC target, for example "unix:///run/berth/handle.sock" or "host:port". If it leads to another
+    machine, `server_name` is set.
     """
     token: _builtins.str
     """REQUIRED: the secret of this attachment. The plugin sends it with every call, as the metadata
     `authorization: Bearer <token>`, and never logs it.
     """
     server_name: _builtins.str
-    """OPTIONAL: the name in the host's certificate at `target`. Set, only if both sides named the feature "handle-tls": the
-    plugin calls over mutual TLS alone. It shows the certificate that it serves with, and checks that the host's has
-    this name and is signed by the authority that it trusts its hosts by. Empty: plaintext, on the same machine.
+    """OPTIONAL: the name in the host's certificate at `target`. Set, only if both sides named the feature "handle-tls":
+    the plugin calls over mutual TLS alone. It shows the certificate that it serves with, and checks that the host's
+    has this name and is signed by the authority that it trusts its hosts by. Empty: plaintext, on the same machine.
     """
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:

@@ -1112,8 +1112,8 @@ class PlacementGenerateResponse(_message.Message):
 
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementNodes]:
-        """OPTIONAL, read with SUCCESS: the placements, with different names, in the order in which the host tries them. Empty:
-        there is none, and the group is rejected.
+        """OPTIONAL, read with SUCCESS: the placements, with different names, in the order in which the host tries them.
+        Empty: there is none, and the group is rejected.
         """
 
     def __init__(
@@ -1313,8 +1313,8 @@ class PlacementFeasibleResponse(_message.Message):
 
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeasibleRun]:
-        """REQUIRED with SUCCESS, unless `missing` is set: the runs, which together have one status for each step, in the order
-        of the steps.
+        """REQUIRED with SUCCESS, unless `missing` is set: the runs, which together have one status for each step, in the
+        order of the steps.
         """
 
     def __init__(

@@ -113,16 +113,16 @@ class SchedulingServiceStub:
     Reserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
     common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
-    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds,
+    it calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
     snapshot has the members that were reserved before this one, and lacks this pod.
 
     SKIP: the plugin holds nothing for this pod. In this cycle the host then leaves out its PreBindPreFlight, PreBind,
     Unreserve and PostBind, and does not list the cycle in Reconcile; CallContext.ended still names the cycle. Permit
-    and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as every
-    other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may have
-    begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group SKIP
-    holds for the trial alone: the Reserve that follows for good decides anew.
+    and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as
+    every other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may
+    have begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group
+    SKIP holds for the trial alone: the Reserve that follows for good decides anew.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -135,8 +135,8 @@ class SchedulingServiceStub:
     """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
 
     Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also if the plugin's
-      own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host sends it again, in
-      batches.
+      own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host
+      sends it again, in batches.
     Errors: after any code, and for each cycle that the answer does not name: sent again with backoff, until the
       plugin acknowledges it. Once a Reconcile was answered that did not list the cycle, the host gives up after 5
       more tries.
@@ -181,19 +181,19 @@ class SchedulingServiceStub:
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PlacementGenerate: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]
-    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
-    placement, with all nodes. No placement: the group is rejected.
+    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has
+    one placement, with all nodes. No placement: the group is rejected.
 
     Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
       CompositePodGroup with the nodes of each placement. Default deadline 1 s.
-    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
-      with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
-      more).
+    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two
+      placements with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if
+      there are more).
     Repeat: yes, pure.
     """
     PlacementScore: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementScoreRequest, _scheduling_pb2.PlacementScoreResponse]
-    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
-    attempt in an error.
+    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends
+    the attempt in an error.
 
     Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
     Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
@@ -208,26 +208,26 @@ class SchedulingServiceStub:
     Repeat: yes, pure.
     """
     PlacementFeasible: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementFeasibleRequest, _scheduling_pb2.PlacementFeasibleResponse]
-    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
-    how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
-    remain cannot suffice; the host tries none of them.
+    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a
+    node, how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the
+    members that remain cannot suffice; the host tries none of them.
 
     Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
       further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
-    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
-      steps are a violation.
+    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number
+      of steps are a violation.
     Repeat: yes, pure.
     """
     PodGroupPostFilter: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PodGroupPostFilterRequest, _scheduling_pb2.PodGroupPostFilterResponse]
     """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
-    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
-    cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
-    pods.
+    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE:
+    it cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without
+    some pods.
 
     Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
-    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
-      member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
-      the group's (of a pod in a group the priority of its group counts).
+    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is
+      no member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not
+      below the group's (of a pod in a group the priority of its group counts).
     Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]
@@ -329,16 +329,16 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Reserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReserveRequest, _scheduling_pb2.ReserveResponse]  # type: ignore[assignment]
     """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
     common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
-    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-    calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+    members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds,
+    it calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
     snapshot has the members that were reserved before this one, and lacks this pod.
 
     SKIP: the plugin holds nothing for this pod. In this cycle the host then leaves out its PreBindPreFlight, PreBind,
     Unreserve and PostBind, and does not list the cycle in Reconcile; CallContext.ended still names the cycle. Permit
-    and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as every
-    other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may have
-    begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group SKIP
-    holds for the trial alone: the Reserve that follows for good decides anew.
+    and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as
+    every other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may
+    have begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group
+    SKIP holds for the trial alone: the Reserve that follows for good decides anew.
 
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -351,8 +351,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
 
     Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also if the plugin's
-      own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host sends it again, in
-      batches.
+      own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host
+      sends it again, in batches.
     Errors: after any code, and for each cycle that the answer does not name: sent again with backoff, until the
       plugin acknowledges it. Once a Reconcile was answered that did not list the cycle, the host gives up after 5
       more tries.
@@ -397,19 +397,19 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PlacementGenerate: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]  # type: ignore[assignment]
-    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
-    placement, with all nodes. No placement: the group is rejected.
+    """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has
+    one placement, with all nodes. No placement: the group is rejected.
 
     Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
       CompositePodGroup with the nodes of each placement. Default deadline 1 s.
-    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
-      with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
-      more).
+    Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two
+      placements with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if
+      there are more).
     Repeat: yes, pure.
     """
     PlacementScore: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementScoreRequest, _scheduling_pb2.PlacementScoreResponse]  # type: ignore[assignment]
-    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
-    attempt in an error.
+    """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends
+    the attempt in an error.
 
     Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
     Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
@@ -424,26 +424,26 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Repeat: yes, pure.
     """
     PlacementFeasible: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementFeasibleRequest, _scheduling_pb2.PlacementFeasibleResponse]  # type: ignore[assignment]
-    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
-    how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
-    remain cannot suffice; the host tries none of them.
+    """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a
+    node, how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the
+    members that remain cannot suffice; the host tries none of them.
 
     Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
       further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
-    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
-      steps are a violation.
+    Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number
+      of steps are a violation.
     Repeat: yes, pure.
     """
     PodGroupPostFilter: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PodGroupPostFilterRequest, _scheduling_pb2.PodGroupPostFilterResponse]  # type: ignore[assignment]
     """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
-    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
-    cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
-    pods.
+    UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE:
+    it cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without
+    some pods.
 
     Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
-    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
-      member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
-      the group's (of a pod in a group the priority of its group counts).
+    Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is
+      no member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not
+      below the group's (of a pod in a group the priority of its group counts).
     Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]  # type: ignore[assignment]
@@ -582,16 +582,16 @@ class SchedulingServiceServicer:
     ) -> _typing.Union[_scheduling_pb2.ReserveResponse, _abc.Awaitable[_scheduling_pb2.ReserveResponse]]:
         """Takes what the pod will use on the chosen node. The cycle_id is the name of this reservation; "reservation" in
         common.proto says when it ends. In a group's cycle `trial` is set. A tentative reservation counts for the later
-        members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds, it
-        calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
+        members of its trial. It ends with Unreserve before the next trial begins; for each pod that the host then binds,
+        it calls Reserve again, with a new cycle_id, CallContext.continues, and `trial` without `tentative`. Both times the
         snapshot has the members that were reserved before this one, and lacks this pod.
 
         SKIP: the plugin holds nothing for this pod. In this cycle the host then leaves out its PreBindPreFlight, PreBind,
         Unreserve and PostBind, and does not list the cycle in Reconcile; CallContext.ended still names the cycle. Permit
-        and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as every
-        other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may have
-        begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group SKIP
-        holds for the trial alone: the Reserve that follows for good decides anew.
+        and Bind it calls all the same. A WAIT of Permit begins a reservation, which Reconcile lists and which ends as
+        every other one does, with Unreserve or PostBind; PreBind stays left out. If Permit brings no usable answer, it may
+        have begun one, so the host sends Unreserve, or PostBind where the policy let the pod pass. In a trial of a group
+        SKIP holds for the trial alone: the Reserve that follows for good decides anew.
 
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
           Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
@@ -609,8 +609,8 @@ class SchedulingServiceServicer:
         """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
 
         Caller: the host, in reverse order of the plugins, when anything fails from Reserve to Bind; also if the plugin's
-          own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host sends it again, in
-          batches.
+          own Reserve was not called, but not after its SKIP. The cycle waits 1 s for the first answer. After that the host
+          sends it again, in batches.
         Errors: after any code, and for each cycle that the answer does not name: sent again with backoff, until the
           plugin acknowledges it. Once a Reconcile was answered that did not list the cycle, the host gives up after 5
           more tries.
@@ -680,14 +680,14 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.PlacementGenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PlacementGenerateResponse, _abc.Awaitable[_scheduling_pb2.PlacementGenerateResponse]]:
-        """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has one
-        placement, with all nodes. No placement: the group is rejected.
+        """Divides the nodes into placements; the whole group is placed in one of them. Without such a plugin the group has
+        one placement, with all nodes. No placement: the group is rejected.
 
         Caller: the host, as the first call of a group's cycle, with all nodes of the snapshot; for the groups of a
           CompositePodGroup with the nodes of each placement. Default deadline 1 s.
-        Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two placements
-          with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if there are
-          more).
+        Errors: the policy, Fail by default; with Ignore there is one placement, with all nodes. A violation: two
+          placements with one name, a node that is not in `parent`, more than 10,000 placements (or nodes of `parent`, if
+          there are more).
         Repeat: yes, pure.
         """
 
@@ -696,8 +696,8 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.PlacementScoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PlacementScoreResponse, _abc.Awaitable[_scheduling_pb2.PlacementScoreResponse]]:
-        """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends the
-        attempt in an error.
+        """Scores one feasible placement of a group, with all members that have a node in it. A code other than SUCCESS ends
+        the attempt in an error.
 
         Caller: the host, once for each feasible placement, if there are at least two. Default deadline 250 ms.
         Errors: the policy, Fail by default; with Ignore or Neutral the plugin gives every placement the same score. A
@@ -722,14 +722,14 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.PlacementFeasibleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PlacementFeasibleResponse, _abc.Awaitable[_scheduling_pb2.PlacementFeasibleResponse]]:
-        """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a node,
-        how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the members that
-        remain cannot suffice; the host tries none of them.
+        """Says for many steps of a trial at once whether the group is complete. A step is a pair: how many members have a
+        node, how many are still to try. SUCCESS: the group may run. WAIT: it needs more members. UNSCHEDULABLE: the
+        members that remain cannot suffice; the host tries none of them.
 
         Caller: the host, before the first member of a trial, about the steps in which few members fail; and again, about
           further ones, when more members have failed. Never once for each pod. Default deadline 250 ms.
-        Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number of
-          steps are a violation.
+        Errors: the policy, Fail by default; with Ignore the steps count as SUCCESS. Runs that do not add up to the number
+          of steps are a violation.
         Repeat: yes, pure.
         """
 
@@ -739,14 +739,14 @@ class SchedulingServiceServicer:
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PodGroupPostFilterResponse, _abc.Awaitable[_scheduling_pb2.PodGroupPostFilterResponse]]:
         """A group has no feasible placement: can the plugin make room? SUCCESS: the group may fit once the victims are gone.
-        UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE: it
-        cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without some
-        pods.
+        UNSCHEDULABLE or PENDING: the plugin cannot help, and the host asks the next one. UNSCHEDULABLE_AND_UNRESOLVABLE:
+        it cannot, and the host asks no further plugin. HandleService.TryPodGroup answers where the group would fit without
+        some pods.
 
         Caller: the host, when the group is UNSCHEDULABLE, one plugin after the other. Default deadline 10 s.
-        Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is no
-          member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not below
-          the group's (of a pod in a group the priority of its group counts).
+        Errors: the policy, Ignore by default (the host asks the next plugin). A violation: a nomination of a pod that is
+          no member to place, a nominated node that does not exist, a victim that is on no node, or whose priority is not
+          below the group's (of a pod in a group the priority of its group counts).
         Repeat: no. What the plugin did through HandleService may have happened.
         """
 
