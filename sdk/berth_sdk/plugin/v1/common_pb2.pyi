@@ -73,6 +73,8 @@ shared cycle state.
 Evolution. v1 is released. From now on it only grows: by fields, enum values, calls and feature strings; no meaning
 changes. A reader skips a field that it does not know. For an enum value that it does not know, the comment of the
 enum says what to do.
+
+Compilers. The files need protoc 22 or newer, for the option debug_redact of the two fields that hold secrets.
 """
 
 from collections import abc as _abc
@@ -637,7 +639,8 @@ class StateDelta(_message.Message):
     OBJECT_COUNT_FIELD_NUMBER: _builtins.int
     node_count: _builtins.int
     """REQUIRED: how many nodes the copy must have after the delta is applied; 0: none. The receiver compares; if the
-    count differs, its copy is wrong, and it answers as if it held neither version.
+    count differs, the result is wrong: it answers as if it held neither version, with what it holds then in `have`:
+    the copy as it was before, or none.
     """
     generation_sum: _builtins.int
     """REQUIRED: the sum of NodeState.generation and ObjectState.generation over everything in the copy after the
@@ -650,7 +653,7 @@ class StateDelta(_message.Message):
     @_builtins.property
     def base(self) -> Global___StateVersion:
         """OPTIONAL: the version that the delta is applied to; unset: the delta is the full state, and the receiver
-        drops its copy first.
+        drops its copy first, also if that is at `target`.
         """
 
     @_builtins.property

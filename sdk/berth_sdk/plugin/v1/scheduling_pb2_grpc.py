@@ -268,6 +268,7 @@ class SchedulingServiceServicer(object):
         RESERVE that did not answer SKIP. An answer without a code is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
         arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+        An answer other than SUCCESS is remembered too, until the cycle is over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

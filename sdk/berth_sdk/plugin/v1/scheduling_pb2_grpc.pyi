@@ -130,6 +130,7 @@ class SchedulingServiceStub:
       RESERVE that did not answer SKIP. An answer without a code is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
       arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+      An answer other than SUCCESS is remembered too, until the cycle is over.
     """
     Unreserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.UnreserveRequest, _scheduling_pb2.UnreserveResponse]
     """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
@@ -346,6 +347,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
       RESERVE that did not answer SKIP. An answer without a code is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
       arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+      An answer other than SUCCESS is remembered too, until the cycle is over.
     """
     Unreserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.UnreserveRequest, _scheduling_pb2.UnreserveResponse]  # type: ignore[assignment]
     """Gives back what these cycles reserved. A cycle that the plugin does not know counts as given back.
@@ -599,6 +601,7 @@ class SchedulingServiceServicer:
           RESERVE that did not answer SKIP. An answer without a code is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
           arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+          An answer other than SUCCESS is remembered too, until the cycle is over.
         """
 
     def Unreserve(

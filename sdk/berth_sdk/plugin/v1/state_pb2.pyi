@@ -79,7 +79,9 @@ class SyncStateResponse(_message.Message):
     """
     @_builtins.property
     def have(self) -> _common_pb2.StateVersion:
-        """REQUIRED unless the plugin has no copy: the version of the copy now."""
+        """REQUIRED unless the plugin has no copy: the version of the copy now. After a state with a wrong count or sum, that is
+        the copy as it was before, or none.
+        """
 
     def __init__(
         self,
