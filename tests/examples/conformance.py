@@ -34,6 +34,18 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Slots": {"slots": 3},
 }
 """The arguments of each plugin."""
+POD: Final[Mapping[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "namespace": "default",
+        "name": "web",
+        "uid": "uid-web",
+        "annotations": {"slots.example.com/use": "true"},
+    },
+    "spec": {"containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}}]},
+}
+"""The pod that the kit schedules: one that Slots holds something for, so that its bindings are examined."""
 INSTEAD_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "FreeCpu": ("NodeResourcesFit", "NodeResourcesBalancedAllocation"),
 }
@@ -95,6 +107,8 @@ def kit(words: list[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
                 "--json",
                 "--args",
                 json.dumps(arguments),
+                "--pod",
+                json.dumps(POD),
             ],
             capture_output=True,
             text=True,

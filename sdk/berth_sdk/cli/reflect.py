@@ -91,6 +91,9 @@ def connection(options: Namespace) -> Connection:
 def _channel(
     endpoint: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, Any], ...]
 ) -> grpc.Channel:
+    if endpoint.startswith("unix:"):
+        # Otherwise the socket's path becomes the authority, and some servers, as tonic's, reset the stream.
+        options = (*options, ("grpc.default_authority", "localhost"))
     if credentials is None:
-        return grpc.insecure_channel(endpoint)
+        return grpc.insecure_channel(endpoint, options)
     return grpc.secure_channel(endpoint, credentials, options)
