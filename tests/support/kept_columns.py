@@ -72,6 +72,7 @@ class Spread(Plugin):
     """TABLE: reads pods on other nodes."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         counts = self._counts(pod, nodes)
@@ -105,6 +106,7 @@ class Neighbours(Plugin):
     """ROW, node by node: names and priorities of the pods on the node."""
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
         names = [f"{other.name}={other.labels.get('app')}" for other in node.pods]
@@ -137,7 +139,7 @@ class Licences(Plugin):
 
     depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
     normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(SERVICES))
+    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(), Need.objects(SERVICES))
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         services = len(self.handle.objects(SERVICES).list())
