@@ -105,7 +105,7 @@ def test_a_refusal_ends_no_attachment_but_its_own(serve: Serve) -> None:
     host = serve(Demo).host
     host.attach()
     stranger = identity_pb2.ConfigureRequest(attachment_id="b1", reason="too old")
-    assert refused(lambda: host.identity.Configure(stranger)).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused(lambda: host.identity.Configure(stranger)).code() is grpc.StatusCode.PERMISSION_DENIED
     host.handshake("b1")
     host.identity.Configure(stranger)
     assert call(host, "Probe", host.attachment_id).ready
@@ -135,7 +135,7 @@ def test_host_without_the_secret_is_refused(
         error = refused(lambda: shake(guarded, credential))
     assert error.code() is grpc.StatusCode.UNAUTHENTICATED
     configure = identity_pb2.ConfigureRequest(attachment_id="a1", accepted=True)
-    assert refused(lambda: guarded.identity.Configure(configure)).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused(lambda: guarded.identity.Configure(configure)).code() is grpc.StatusCode.PERMISSION_DENIED
     assert SECRET not in f"{error.details()}{caplog.text}"
     assert "refused a host" in caplog.text
 

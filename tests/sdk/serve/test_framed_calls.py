@@ -186,4 +186,4 @@ def test_an_answer_over_the_agreed_size_is_refused(serving: Serving, calls: Fram
     calls.send(filter_request(serving.host))
     code, text = calls.error()
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "over the agreed 10" in text
+    assert "has 23 bytes, and 10 are the limit" in text
