@@ -409,7 +409,10 @@ class PluginClient(GroupClient):
             return PermitResult(self._stand_in(policy, failure))
 
         result = await self._asked_meanwhile(calls.PERMIT, cycle, (node_name,), stand_in)
-        part.holds_nothing = held_nothing and result.status.code is not Code.WAIT
+        if held_nothing and result.status.code is Code.WAIT:
+            # The wait begins a reservation, which Reconcile lists until the cycle is over.
+            part.reserved_node, held_nothing = node_name, False
+        part.holds_nothing = held_nothing
         return result
 
     # --- the binding cycle -----------------------------------------------------------------------------

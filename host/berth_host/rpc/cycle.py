@@ -137,7 +137,8 @@ class Part:
     """True when the plugin answered with an earlier call that it does not score this pod."""
 
     reserved_node: str | None = None
-    """The node for which the plugin's Reserve succeeded and was not undone."""
+    """The node for which the plugin's Reserve succeeded, or its Permit answered WAIT after a SKIP of Reserve,
+    and was not undone."""
     holds_nothing: bool = False
     """True when the plugin answered Reserve with SKIP, and neither Permit with WAIT nor, as far as the host
     knows, holds anything else of the cycle."""

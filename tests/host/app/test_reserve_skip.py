@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,7 @@ from berth_host.explain.explanation import Explanation, explanation_of
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sdk.status import Status
 from support.groups import GROUPS, member, pod_group
 from support.holds_some import HoldsSome
 from support.hosts import World, node, pod
@@ -198,6 +200,52 @@ async def test_cycle_for_which_nothing_is_held_is_not_listed_in_reconcile(
             await until(lambda: world.host.attachments.recoveries == 2)
             (listed,) = second.requests("Reconcile")
     assert [item.cycle_id for item in listed.live] == holding
+
+
+async def test_wait_after_skip_is_listed_until_the_pod_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    path = tmp_path / "p.sock"
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    first, second = (
+        ScriptedPlugin(descriptor("Demo", "RESERVE", "PERMIT", "POST_BIND")) for _ in range(2)
+    )
+    first.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=SKIPPED))
+    first.on("Permit", lambda _: scheduling_pb2.PermitResponse(ctx=decided(pb.PluginStatus.CODE_WAIT)))
+
+    class Slow:
+        """Keeps the pod between Permit and its binding."""
+
+        async def pre_bind(self, state: Any, pod: Any, node_name: str, patched: Any) -> Any:
+            begun.set()
+            await go_on.wait()
+            return Status.success()
+
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins:\n    reserve: {enabled: [{name: Demo}]}\n"
+        "    permit: {enabled: [{name: Demo}]}\n    postBind: {enabled: [{name: Demo}]}\n"
+        "    preBind: {enabled: [{name: Slow}]}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+        f"plugins:\n- name: Demo\n  endpoint: unix://{path}\n  required: true\n"
+    )
+    async with first.serving(path), World([node("n1"), pod("web")], [Slow], configuration=text) as world:
+        await world.until_waiting(1)
+        (held,) = world.host.waiting_pods.list("Demo")
+        world.host.waiting_pods.allow("Demo", held.pod.uid, held.cycle_id)
+        await begun.wait()
+        await first.stop()
+        async with second.serving(path):
+            await until(lambda: world.host.attachments.recoveries == 2)
+            go_on.set()
+            await until(lambda: second.requests("PostBind"))
+            (listed,) = second.requests("Reconcile")
+            (told,) = second.requests("PostBind")
+    assert [(item.cycle_id, item.node_name, item.waiting_on_permit) for item in listed.live] == [
+        (held.cycle_id, "n1", False)
+    ]
+    assert [item.cycle_id for item in told.items] == [held.cycle_id]
 
 
 async def test_early_answers_that_come_with_skip_are_not_read(tmp_path: Path) -> None:
