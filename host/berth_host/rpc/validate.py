@@ -335,6 +335,8 @@ class Checker:
             self.violation(call, f"patched {patch.resource} without a name")
         if patch.subresource not in ("", "status"):
             self.violation(call, f"patched the subresource {patch.subresource!r} of {target}")
+        if patch.action is PatchAction.UNKNOWN:
+            return  # the host makes nothing of the body
         body = patch.merge_patch
         if not isinstance(body, Mapping):
             self.violation(call, f"patched {target} with something that is not a JSON object")

@@ -310,6 +310,11 @@ def test_the_own_pod_is_only_patched(action: PatchAction) -> None:
     assert checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (declared,)), POD).patches == (declared,)
 
 
+def test_body_of_a_patch_with_an_unknown_action_is_not_judged() -> None:
+    later = replace(patch(body={"metadata": {"name": "other"}}), action=PatchAction.UNKNOWN)
+    assert checker().pre_bind(calls.PRE_BIND, PreBindResult(SUCCESS, (later,)), POD).patches == (later,)
+
+
 def test_patches_of_post_filter_are_checked_alike() -> None:
     no_help = Status.unschedulable("not yet")
     good = PostFilterResult(no_help, patches=(patch(),))

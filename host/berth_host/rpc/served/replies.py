@@ -248,12 +248,24 @@ def patch_action(number: int) -> PatchAction:
         return PatchAction.UNKNOWN
 
 
+def _patch(reader: ReplyReader, message: scheduling_pb2.ObjectPatch) -> ObjectPatch:
+    """Return a patch. The body of an unknown action is not read: only a host that knows the action knows what
+    the body may be.
+    """
+    if patch_action(message.action) is PatchAction.UNKNOWN:
+        known = scheduling_pb2.ObjectPatch()
+        known.CopyFrom(message)
+        known.merge_patch_json = b"{}"
+        message = known
+    return ObjectPatch(**_PATCH.decode(READERS, reader, message))
+
+
 READERS: Final[Mapping[str, Convert]] = {
     "NodeSet": ReplyReader.eligible,
     "NodeVerdicts": ReplyReader.verdicts,
     "PluginStatus": lambda reader, message: reader.read(message, Code.SUCCESS),
     "ObjectRef": lambda _reader, message: wire.decode_ref(message),
-    "ObjectPatch": lambda reader, message: ObjectPatch(**_PATCH.decode(READERS, reader, message)),
+    "ObjectPatch": _patch,
     "Action": lambda _reader, number: patch_action(number),
     "json": ReplyReader.patch_body,
     "Duration": lambda _reader, message: message.seconds + message.nanos / 1e9,

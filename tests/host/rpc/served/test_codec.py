@@ -155,7 +155,11 @@ def test_decoded_patch_outcomes_equal_the_encoded_ones() -> None:
     ]
 
 
-@pytest.mark.parametrize("action", list(PatchAction), ids=lambda action: action.name.lower())
+@pytest.mark.parametrize(
+    "action",
+    [action for action in PatchAction if action is not PatchAction.UNKNOWN],
+    ids=lambda action: action.name.lower(),
+)
 def test_decoded_patches_equal_the_encoded_ones(action: PatchAction) -> None:
     patch = ObjectPatch(
         resource="example.com/widgets",
@@ -182,12 +186,14 @@ def test_merge_patch_has_no_action_in_its_message() -> None:
     ].action is (PatchAction.MERGE)
 
 
-def test_unknown_action_of_a_patch_is_not_read_as_merge() -> None:
-    patch = scheduling_pb2.ObjectPatch(merge_patch_json=b"{}", action=9)  # type: ignore[arg-type]  # of a later contract
+@pytest.mark.parametrize("body", [b"{}", b"", b'[{"op": "remove"}]', b"apply: yaml"], ids=repr)
+def test_unknown_action_of_a_patch_is_not_read_as_merge_whatever_its_body_is(body: bytes) -> None:
+    patch = scheduling_pb2.ObjectPatch(merge_patch_json=body, action=9)  # type: ignore[arg-type]  # of a later contract
     found = read_by(
         "PostFilter", reader(NodeMode.SNAPSHOT), scheduling_pb2.PostFilterResponse(patches=[patch])
     )
     assert found.patches[0].action is PatchAction.UNKNOWN
+    assert found.patches[0].merge_patch == {}
 
 
 # --- replies that cannot be read -----------------------------------------------------------------------
