@@ -6,9 +6,14 @@ and the readers of replies write to the log. Source: the contract's PluginStatus
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Final
+
 from berth_host.log import get_logger
 
 _LOG = get_logger()
+MAX_TOLD: Final = 64
+"""The most codes of one plugin that are logged: a faulty plugin may answer another number each time."""
 
 
 class CodeLog:
@@ -16,6 +21,7 @@ class CodeLog:
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
+        self._counts: Counter[str] = Counter()
 
     def unknown(self, plugin: str, rpc: str, number: int) -> str:
         """Log a number that is no known code; return the sentence for the pod's owner."""
@@ -27,8 +33,9 @@ class CodeLog:
 
     def _tell(self, plugin: str, rpc: str, code: str, what: str) -> str:
         text = f'plugin "{plugin}" {what}'
-        if (plugin, code) not in self._told:
+        if (plugin, code) not in self._told and self._counts[plugin] < MAX_TOLD:
             self._told.add((plugin, code))
+            self._counts[plugin] += 1
             _LOG.warning(
                 "plugin.code_read_as_error",
                 plugin=plugin,

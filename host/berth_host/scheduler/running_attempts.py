@@ -61,8 +61,8 @@ class CyclesUnderWay:
     def live(self, plugin: str) -> list[LiveCycle]:
         """Return the cycles in which the plugin has a reservation or holds the pod at Permit.
 
-        A reservation lasts from a successful Reserve, or from a WAIT of Permit after a SKIP of Reserve, to the
-        end of the binding cycle.
+        A reservation lasts from a successful Reserve, or from a WAIT of Permit after a SKIP of Reserve, to
+        the end of the binding cycle.
         """
         deadlines_s = self._waiting_pods.deadlines_of(plugin)
         attempts = self._cycles.binding.attempts()

@@ -40,8 +40,7 @@ class HandleConnection:
         self._lock = threading.Lock()
         self._endpoint: identity_pb2.HandleEndpoint | None = None
         self._channel: grpc.Channel | None = None
-        self.receives_bytes = DEFAULT_BYTES
-        """The largest message that a channel receives; for channels that are opened later."""
+        self._limit_bytes = DEFAULT_BYTES
         self._shown: grpc.ChannelCredentials | None = None
         """The credentials of the channel; None: plaintext."""
 
@@ -55,11 +54,19 @@ class HandleConnection:
         """The endpoint that the host granted last; None if it granted none."""
         return self._endpoint
 
-    def use(self, endpoint: identity_pb2.HandleEndpoint | None) -> None:
-        """Use the endpoint of a new attachment, or none; drop the old endpoint and its token."""
+    @property
+    def limit_bytes(self) -> int:
+        """The size of the largest message to or from the host."""
+        return self._limit_bytes
+
+    def use(self, endpoint: identity_pb2.HandleEndpoint | None, limit_bytes: int = DEFAULT_BYTES) -> None:
+        """Use the endpoint of a new attachment, or none; drop the old endpoint and its token.
+
+        `limit_bytes`: the size of the largest message of the attachment.
+        """
         with self._lock:
             old, self._channel = self._channel, None
-            self._endpoint = endpoint
+            self._endpoint, self._limit_bytes = endpoint, limit_bytes
         if old is not None:
             old.close()
 
@@ -77,7 +84,7 @@ class HandleConnection:
             shown = self._credentials(endpoint)
             if self._channel is None or shown is not self._shown:
                 # The old channel stays open for calls that have begun.
-                self._channel, self._shown = _dialled(endpoint, shown, self.receives_bytes), shown
+                self._channel, self._shown = _dialled(endpoint, shown, self._limit_bytes), shown
             return HandleServiceStub(self._channel), (("authorization", f"Bearer {endpoint.token}"),)
 
     def _credentials(self, endpoint: identity_pb2.HandleEndpoint) -> grpc.ChannelCredentials | None:

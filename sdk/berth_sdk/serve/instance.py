@@ -134,17 +134,18 @@ class Instance:
         with self._lock:
             if request.trial:
                 return self._try(request)
-            before = self.connection.endpoint
+            before = self.connection.endpoint, self.connection.limit_bytes
             # The plugins may call the host from their constructors.
-            self.connection.use(request.handle if request.HasField("handle") else None)
-            self.connection.receives_bytes = request.max_message_bytes
+            self.connection.use(
+                request.handle if request.HasField("handle") else None, request.max_message_bytes
+            )
             warnings: list[str] = []
             try:
                 made = self._made_all(request)
                 in_use = _in_use(made)
             except (PluginArgsError, CallRefusedError) as err:
                 # The existing attachment, if any, continues.
-                self.connection.use(before)
+                self.connection.use(*before)
                 if isinstance(err, CallRefusedError):
                     raise
                 return identity_pb2.ConfigureResponse(error=str(err))

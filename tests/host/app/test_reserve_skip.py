@@ -208,9 +208,7 @@ async def test_wait_after_skip_is_listed_until_the_pod_is_bound(
     monkeypatch.setattr(retrying, "FIRST_S", 0.05)
     path = tmp_path / "p.sock"
     begun, go_on = asyncio.Event(), asyncio.Event()
-    first, second = (
-        ScriptedPlugin(descriptor("Demo", "RESERVE", "PERMIT", "POST_BIND")) for _ in range(2)
-    )
+    first, second = (ScriptedPlugin(descriptor("Demo", "RESERVE", "PERMIT", "POST_BIND")) for _ in range(2))
     first.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=SKIPPED))
     first.on("Permit", lambda _: scheduling_pb2.PermitResponse(ctx=decided(pb.PluginStatus.CODE_WAIT)))
 

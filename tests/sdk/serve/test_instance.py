@@ -159,10 +159,12 @@ def test_a_refused_configuration_ends_no_attachment_and_leaves_its_way_back(serv
         second = identity_pb2.HandleEndpoint(target="unix:///second.sock", token="second")
         plugins = [plugin_args("Limited", [FILTER], args={"limit": limit})]
         with contextlib.suppress(grpc.RpcError):
-            host.configure(plugins, attachment_id, handle=second)
+            host.configure(plugins, attachment_id, handle=second, max_message_bytes=70_000)
         host.attachment_id = "a1"
         assert not host.filter("Limited", POD).verdicts.rejected
-        _, metadata = serving.server.instance.connection.open()
+        connection = serving.server.instance.connection
+        assert connection.limit_bytes == 4 * 1024 * 1024
+        _, metadata = connection.open()
         assert metadata == (("authorization", "Bearer first"),)
 
 
