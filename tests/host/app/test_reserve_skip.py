@@ -237,7 +237,7 @@ async def test_wait_after_skip_is_listed_until_the_pod_is_bound(
         async with second.serving(path):
             await until(lambda: world.host.attachments.recoveries == 2)
             go_on.set()
-            await until(lambda: second.requests("PostBind"))
+            await until(lambda: bool(second.requests("PostBind")))
             (listed,) = second.requests("Reconcile")
             (told,) = second.requests("PostBind")
     assert [(item.cycle_id, item.node_name, item.waiting_on_permit) for item in listed.live] == [
