@@ -67,7 +67,12 @@ def _check(*, with_releases: bool) -> int:
         *reserved.check(contract),
         *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
     ]
-    for release in released.releases(PROTO_ROOT) if with_releases else ():
+    kept = released.releases(PROTO_ROOT) if with_releases else []
+    if with_releases and not kept:
+        raise compiler.CompilerError(
+            f"{PROTO_ROOT / released.FOLDER} has no release to compare with: restore the folder from git"
+        )
+    for release in kept:
         before = release.describe()
         findings += [f"{found} [of {release.name}]" for found in breaking.check(before, contract)]
         for place in breaking.reworded(before, contract):

@@ -34,10 +34,11 @@ _Finding: TypeAlias = tuple[str, str]
 _Key: TypeAlias = tuple[str, str]
 """The name of the parent, and the number of a field or of an enum's value in it."""
 
-BY_FEATURE: Final = re.compile(r"\bfeature\b")
-"""What the comment of a new REQUIRED field says if only peers that named a feature must set it."""
+BY_FEATURE: Final = re.compile(r'\bfeature\s+"')
+"""What the comment of a new duty says if it holds only between peers that named `feature "x"`."""
 
-_FILE_OPTIONS: Final = ("go_package", "java_package", "java_multiple_files")
+BY_POINT: Final = re.compile(r"\bpoint\b")
+"""What the comment of a new call says if the host makes it only to plugins that declared a point."""
 
 
 def check(released: FileDescriptorSet, now: FileDescriptorSet) -> list[str]:
@@ -53,7 +54,7 @@ def check(released: FileDescriptorSet, now: FileDescriptorSet) -> list[str]:
     for name, found in new.items():
         parent = old.get(name.rpartition(".")[0])
         if name not in old and parent is not None:
-            findings += [found.finding(rule, text) for rule, text in _added(found, parent, growing)]
+            findings += [found.finding(rule, text) for rule, text in _added(found, parent, growing, old)]
     return findings
 
 
@@ -101,15 +102,20 @@ def _kept(
     if type(old.proto) is not type(new.proto):
         yield "CHANGED_KIND", "is another kind of declaration now"
         return
+    if old.file != new.file and isinstance(old.parent, FileDescriptorProto):
+        yield "MOVED", f"was in {old.file} in the release; generated code of authors moves"
     match old.proto, new.proto:
         case FileDescriptorProto() as before, FileDescriptorProto() as after:
-            for option in _FILE_OPTIONS:
-                if getattr(before.options, option) != getattr(after.options, option):
-                    yield "FILE_OPTION", f"has another {option}; generated code of authors moves"
+            for option in sorted({name for name, _ in _file_options(before) ^ _file_options(after)}):
+                yield "FILE_OPTION", f"has another {option}; generated code of authors moves"
         case FieldDescriptorProto() as before, FieldDescriptorProto() as after:
             yield from _field(before, after)
+            if _oneof(old) != _oneof(new):
+                yield "FIELD_ONEOF", "moved into a oneof, out of it, or into another one"
             if is_required(old.comment) != is_required(new.comment):
                 yield "PRESENCE", _presence(is_required(new.comment))
+            elif is_required(new.comment) and _by_feature(old) != _by_feature(new):
+                yield "PRESENCE", "is REQUIRED with a feature in one of the two and without one in the other"
         case EnumValueDescriptorProto() as before, EnumValueDescriptorProto() as after:
             if before.number != after.number:
                 yield "NUMBER", f"has the number {after.number}, and {before.number} in the release"
@@ -147,9 +153,29 @@ def _field(before: FieldDescriptorProto, after: FieldDescriptorProto) -> Iterato
         yield "FIELD_PRESENCE", "tells absent from zero in one of the two and not in the other"
     if before.json_name != after.json_name:
         yield "FIELD_JSON_NAME", "has another name in JSON than in the release"
-    plain = not before.proto3_optional and not after.proto3_optional
-    if plain and before.HasField("oneof_index") != after.HasField("oneof_index"):
-        yield "FIELD_ONEOF", "moved into a oneof or out of it"
+
+
+def _oneof(field: Declaration) -> str:
+    """Return the name of a field's oneof; empty: it is in none."""
+    match field.proto, field.parent:
+        case FieldDescriptorProto() as proto, DescriptorProto() as message if (
+            proto.HasField("oneof_index") and not proto.proto3_optional
+        ):
+            return message.oneof_decl[proto.oneof_index].name
+    return ""
+
+
+def _by_feature(found: Declaration) -> bool:
+    return BY_FEATURE.search(found.comment) is not None
+
+
+def _file_options(file: FileDescriptorProto) -> set[tuple[str, str]]:
+    """Return the file's options and their values. A file may become deprecated."""
+    return {
+        (option.name, str(value))
+        for option, value in file.options.ListFields()
+        if option.name != "deprecated"
+    }
 
 
 def _maps(before: DescriptorProto, after: DescriptorProto) -> Iterator[_Finding]:
@@ -157,6 +183,8 @@ def _maps(before: DescriptorProto, after: DescriptorProto) -> Iterator[_Finding]
     entries = {entry.name: entry for entry in after.nested_type if entry.options.map_entry}
     for old in before.nested_type:
         new = entries.get(old.name) if old.options.map_entry else None
+        if old.options.map_entry and new is None:
+            yield "FIELD_TYPE", f"has no map of {old.name} now, which is one in the release"
         if new is not None and [(f.type, f.type_name) for f in old.field] != [
             (f.type, f.type_name) for f in new.field
         ]:
@@ -167,9 +195,9 @@ def _reserved(
     before: DescriptorProto | EnumDescriptorProto, after: DescriptorProto | EnumDescriptorProto
 ) -> Iterator[_Finding]:
     """Yield the reserved numbers and names that are neither reserved nor in use now."""
-    free = _numbers(before) - _numbers(after) - _used(after)
-    if free:
-        yield "RESERVED", f"does not keep the number {min(free)}, which the release reserves"
+    free = _first_free(_ranges(before), _ranges(after), {item.number for item in _items(after)})
+    if free is not None:
+        yield "RESERVED", f"does not keep the number {free}, which the release reserves"
     names = {*before.reserved_name} - {*after.reserved_name} - {item.name for item in _items(after)}
     if names:
         yield "RESERVED", f"does not keep the name {min(names)}, which the release reserves"
@@ -181,26 +209,36 @@ def _items(proto: Proto) -> list[FieldDescriptorProto | EnumValueDescriptorProto
     return list(proto.value) if isinstance(proto, EnumDescriptorProto) else []
 
 
-def _used(proto: Proto) -> set[int]:
-    return {item.number for item in _items(proto)}
-
-
-def _numbers(proto: DescriptorProto | EnumDescriptorProto) -> set[int]:
+def _ranges(proto: DescriptorProto | EnumDescriptorProto) -> list[range]:
     """Return the reserved numbers. A message's ranges end before `end`, an enum's with it."""
     last = 0 if isinstance(proto, DescriptorProto) else 1
-    return {number for item in proto.reserved_range for number in range(item.start, item.end + last)}
+    return [range(item.start, item.end + last) for item in proto.reserved_range]
 
 
-def _added(found: Declaration, parent: Declaration, growing: set[str]) -> Iterator[_Finding]:
-    """Yield what is wrong with a declaration that the release lacks. `parent`: its parent there."""
+def _first_free(before: list[range], after: list[range], used: set[int]) -> int | None:
+    """Return the first number of `before` that is neither in `after` nor used. A range may be `to max`."""
+    for reserved in before:
+        number = reserved.start
+        while number in reserved:
+            kept = next((one for one in after if number in one), None)
+            if kept is None and number not in used:
+                return number
+            number = number + 1 if kept is None else kept.stop
+    return None
+
+
+def _added(
+    found: Declaration, parent: Declaration, growing: set[str], old: Mapping[str, Declaration]
+) -> Iterator[_Finding]:
+    """Yield what is wrong with a declaration that the release `old` lacks. `parent`: its parent there."""
     match found.proto:
-        case FieldDescriptorProto() as field:
-            if is_required(found.comment) and not BY_FEATURE.search(found.comment):
+        case FieldDescriptorProto():
+            if is_required(found.comment) and not _by_feature(found):
                 yield (
                     "NEW_REQUIRED",
                     "is new and REQUIRED, and peers of the release do not set it",
                 )
-            if field.HasField("oneof_index") and not field.proto3_optional:
+            if f"{parent.name}.{_oneof(found)}" in old:
                 yield (
                     "NEW_IN_ONEOF",
                     "is new in a oneof, which a peer of the release then sees unset",
@@ -209,4 +247,10 @@ def _added(found: Declaration, parent: Declaration, growing: set[str]) -> Iterat
             yield (
                 "NEW_VALUE",
                 "is new in an enum whose reader is not told what to do with a new value",
+            )
+        case MethodDescriptorProto() if not _by_feature(found) and not BY_POINT.search(found.comment):
+            yield (
+                "NEW_CALL",
+                "is new, and its comment names neither a feature nor an extension point without which it is"
+                " not made; peers of the release do not serve it",
             )

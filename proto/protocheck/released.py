@@ -41,12 +41,20 @@ class Release:
 
 
 def releases(proto_root: Path) -> list[Release]:
-    """Return the releases, the oldest first; empty: nothing was released."""
+    """Return the releases, the oldest first; empty: nothing was released.
+
+    Raises CompilerError if a folder is missing: then no check would know what that release promised.
+    """
     found = [
         Release(int(name[1]), int(name[2]), folder)
         for folder in (proto_root / FOLDER).glob("*")
         if (name := _NAME.fullmatch(folder.name))
     ]
+    for due, release in enumerate(sorted(found)):
+        if (release.major, release.minor) != (MAJOR, due):
+            raise compiler.CompilerError(
+                f"{proto_root / FOLDER} has {release.name} and no {MAJOR}.{due}: restore that folder from git"
+            )
     return sorted(found)
 
 

@@ -53,7 +53,7 @@ async def test_peers_of_a_release_and_of_today_place_the_same(
 async def test_relay_drops_what_its_release_does_not_know(
     contract: FileDescriptorSet, tmp_path: Path
 ) -> None:
-    # A release without the token that a plugin keeps per cycle, and without the words of a status.
+    # A release without the words of a status.
     older = FileDescriptorSet.FromString(contract.SerializeToString())
     for file in older.file:
         for message in file.message_type:
