@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from berth_host.attach.seams import WayBack
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
-from berth_host.handle.calls import HandleSeams
+from berth_host.handle.calls import HandleSeams, ReadScenarios
 from berth_host.handle.server import HandleServer
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
@@ -129,7 +129,7 @@ class Backend:
         return 2
 
     async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
-        return await Filters().run_filters(plugin, cycle_id, scenarios)
+        return await Filters(self.state).run_filters(plugin, cycle_id, lambda _: list(scenarios))
 
     def invalidate_sort_keys(self, plugin: str, uids: Iterable[str] | None) -> None:
         self.asked.append(("invalidate", plugin, None if uids is None else list(uids)))
@@ -148,12 +148,15 @@ LOW = ObjectRef(namespace="default", name="low", uid="low-uid")
 class Filters:
     """The other plugins: they reject whatever would have more than one pod added."""
 
-    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    async def run_filters(self, plugin: str, cycle_id: str, read: ReadScenarios) -> list[Status]:
         if cycle_id != "open":
             raise NoOpenCallError(cycle_id)
         return [
             SUCCESS if len(item.added) < 2 else Status.unschedulable(f"{item.node_name} is full")
-            for item in scenarios
+            for item in read(self._state.nodes)
         ]
 
     async def try_pod_group(self, plugin: str, cycle_id: str, removed: Sequence[ObjectRef]) -> Trial:
@@ -206,7 +209,7 @@ async def serving(
     state.add_nodes(make_node(f"n{i}") for i in range(node_count))
     backend = Backend(state)
     seams = HandleSeams(
-        backend=backend, state=state, filters=Filters(), descriptor_of=DESCRIPTORS.get, clock=clock
+        backend=backend, state=state, filters=Filters(state), descriptor_of=DESCRIPTORS.get, clock=clock
     )
     server = HandleServer(seams, tcp=tcp)
     await server.start()

@@ -84,6 +84,8 @@ class Snapshot:
         """
         self._generations = Generations()
         self._steps: list[_Step] = []
+        self._new_nodes: list[int] = []
+        """The slots of the nodes of `with_node`."""
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -167,10 +169,11 @@ class Snapshot:
         self._held = True
 
     def release(self) -> None:
-        """Revert all trial steps and release the snapshot, at the end of a cycle; has no effect if it is not
-        held.
+        """Revert all trial steps, drop the nodes of `with_node` and release the snapshot, at the end of a
+        cycle; has no effect if it is not held.
         """
         self.revert(0)
+        self.drop_new_nodes()
         self._held = False
         waiting, self._on_release = self._on_release, []
         for act in waiting:
@@ -369,7 +372,7 @@ class Snapshot:
 
     @contextmanager
     def with_node(self, node: Node, pods: Sequence[Pod] = ()) -> Iterator[None]:
-        """Have one more node, with these pods, for the length of the block.
+        """Have one more node, with these pods, for the length of the block, or until `drop_new_nodes`.
 
         Served plugins get the node by a delta, as they get every other one. Trial steps of the block must be
         reverted in it. Raises InvariantError if no cycle holds the snapshot, or if the snapshot has the node
@@ -391,12 +394,18 @@ class Snapshot:
         self.log.add(slot, _ON_TRIAL, generation)
         self._write_trial(slot, pods, changed_usage(NodeUsage(), (), pods), (), generation)
         self._order = None
+        self._new_nodes.append(slot)
         self.generation = generation
         try:
             yield
         finally:
+            self.drop_new_nodes()
+
+    def drop_new_nodes(self) -> None:
+        """Drop the nodes of `with_node`, also while a block still runs."""
+        while self._new_nodes:
             generation = self._generations.next()
-            self._drop(slot, generation)
+            self._drop(self._new_nodes.pop(), generation)
             self.generation = generation
 
     def _last_step(self, uid: str) -> _Step | None:

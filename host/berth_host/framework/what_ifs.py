@@ -48,7 +48,11 @@ class GrowingSnapshot(Protocol):
         ...
 
     def with_node(self, node: Node, pods: Sequence[Pod] = ()) -> AbstractContextManager[None]:
-        """Have one more node, with these pods, for the length of the block."""
+        """Have one more node, with these pods, for the length of the block, or until `drop_new_nodes`."""
+        ...
+
+    def drop_new_nodes(self) -> None:
+        """Drop the nodes of `with_node`, also while a block still runs."""
         ...
 
 

@@ -32,6 +32,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_assignments, encode_live_group
 from berth_sdk.wire.status import encode_status
@@ -55,13 +56,18 @@ MAX_WORD_BYTES: Final = 128
 _EVENT_TYPES: Final = frozenset({"", "Normal", "Warning"})
 
 
+ReadScenarios: TypeAlias = Callable[[NodeTable], list[Scenario]]
+"""The scenarios of a question, over the nodes of the cluster. Raises ScenarioError."""
+
+
 class FilterRunner(Protocol):
     """What-ifs, for plugins whose PostFilter or PodGroupPostFilter is open. Implemented by `host_backend`."""
 
-    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
+    async def run_filters(self, plugin: str, cycle_id: str, read: ReadScenarios) -> list[Status]:
         """Return per scenario SUCCESS or the first rejection of the other plugins, in configured order.
 
-        Raises NoOpenCallError and ScenarioError.
+        `read`: returns the scenarios, over the table of the nodes of the cluster. Raises NoOpenCallError and
+        ScenarioError.
         """
         ...
 
@@ -247,9 +253,11 @@ READ_STATE: Final = ServedCall(rpc="ReadState", in_chunks=True, holds_data=True,
 async def _run_filters(
     host: HandleSeams, request: handle_pb2.RunFiltersRequest
 ) -> handle_pb2.RunFiltersResponse:
-    reader = ScenarioReader(host.backend.snapshot())
-    scenarios = [reader.read(message) for message in request.scenarios]
-    statuses = await host.filters.run_filters(request.plugin, request.cycle_id, scenarios)
+    def read(nodes: NodeTable) -> list[Scenario]:
+        reader = ScenarioReader(nodes)
+        return [reader.read(message) for message in request.scenarios]
+
+    statuses = await host.filters.run_filters(request.plugin, request.cycle_id, read)
     return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])
 
 

@@ -5,6 +5,7 @@ The same backend answers in-process plugins (`handle.in_process`) and served plu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -48,6 +49,7 @@ from berth_host.handle.backend import (
     UnknownNodesError,
     UnknownPodError,
 )
+from berth_host.handle.calls import ReadScenarios
 from berth_host.handle.scenario_reader import ScenarioReader
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
@@ -223,23 +225,49 @@ class OpenCalls:
         self._later = later
         self._scoring: set[str] = set()
         """The plugin for which scores are being run, if any."""
+        self._what_if = asyncio.Lock()
+        """Held while filters are run: a new node is in the snapshot meanwhile, for one question alone."""
 
-    async def run_filters(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
-        """Return per scenario SUCCESS or the first rejection of the other plugins.
+    async def run_filters(self, plugin: str, cycle_id: str, read: ReadScenarios) -> list[Status]:
+        """Return per scenario SUCCESS or the first rejection of the other plugins. One question at a time.
 
-        Raises NoOpenCallError and ScenarioError.
+        `read`: returns the scenarios, over the nodes of the cycle. Raises NoOpenCallError, also if PostFilter
+        ends before the answer is there, and ScenarioError.
         """
-        attempt = self._attempt(plugin, cycle_id, POST_FILTER)
-        try:
-            return await WhatIfs(attempt.framework, self._snapshot, without=plugin).run(attempt, scenarios)
-        except IncompleteNodeError as err:
-            raise ScenarioError(str(err)) from err
+        self._attempt(plugin, cycle_id, POST_FILTER)
+        async with self._what_if:
+            attempt = self._attempt(plugin, cycle_id, POST_FILTER)
+            what_ifs = WhatIfs(attempt.framework, self._snapshot, without=plugin)
+            question = asyncio.ensure_future(what_ifs.run(attempt, read(attempt.nodes)))
+            part = attempt.part(plugin)
+
+            def end() -> None:
+                question.cancel()
+                self._snapshot.drop_new_nodes()
+                attempt.version = self._snapshot.version
+
+            part.questions = (end,)
+            try:
+                return await question
+            except IncompleteNodeError as err:
+                raise ScenarioError(str(err)) from err
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                # `end` cancels the question, not the task that waits for it.
+                if task is None or not task.cancelling():
+                    self._attempt(plugin, cycle_id, POST_FILTER)
+                raise
+            finally:
+                part.questions = ()
 
     async def run_own(self, plugin: str, cycle_id: str, scenarios: Sequence[Scenario]) -> list[Status]:
         """Return what `run_filters` returns, for scenarios with an in-process plugin's records."""
-        attempt = self._attempt(plugin, cycle_id, POST_FILTER)
-        reader = ScenarioReader(attempt.nodes)
-        return await self.run_filters(plugin, cycle_id, [reader.checked(one) for one in scenarios])
+
+        def read(nodes: NodeTable) -> list[Scenario]:
+            reader = ScenarioReader(nodes)
+            return [reader.checked(one) for one in scenarios]
+
+        return await self.run_filters(plugin, cycle_id, read)
 
     async def evaluate_preemption(
         self, plugin: str, cycle_id: str, percentage: int, absolute: int

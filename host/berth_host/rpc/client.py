@@ -489,6 +489,8 @@ class PluginClient(GroupClient):
             return await self._relay.ask(call, cycle, args, stand_in)
         finally:
             part.open_call = None
+            for end in part.questions:
+                end()
 
     def _stand_in(self, policy: Policy, failure: PluginError, otherwise: Status = SUCCESS) -> Status:
         if policy is Policy.FAIL:

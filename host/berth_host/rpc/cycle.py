@@ -126,6 +126,8 @@ class Part:
     open_call: ExtensionPoint | None = None
     """The point of the plugin's PostFilter, Reserve or Permit that runs now, during which the plugin may ask
     the host about the cycle."""
+    questions: tuple[Callable[[], None], ...] = ()
+    """Called when `open_call` ends: each ends a question of the plugin that has no answer yet."""
     is_repeating: bool = False
     """True while the second attempt of a call is being made."""
 

@@ -170,7 +170,7 @@ async def test_handle_server_grants_no_endpoint_before_its_start() -> None:
     seams = HandleSeams(
         backend=Backend(ClusterState()),
         state=ClusterState(),
-        filters=Filters(),
+        filters=Filters(ClusterState()),
         descriptor_of=DESCRIPTORS.get,
     )
     with pytest.raises(InvariantError):
