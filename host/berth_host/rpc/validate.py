@@ -238,12 +238,13 @@ class Checker:
     # --- the chosen node -------------------------------------------------------------------------------
 
     def reserve(self, call: AnyCall, answer: Reserved) -> Reserved:
-        """Check that Reserve has a decision, and that early answers are allowed. Their content is checked
-        later.
+        """Check that Reserve has a decision, and that early answers are allowed. They are read after SUCCESS
+        only, and their content is checked later.
         """
         if answer.status is None:
             self._undecided(call)
-        if answer.pre_bind is not None and ExtensionPoint.PRE_BIND not in self.descriptor.points:
+        reads_early = answer.status.is_success and answer.pre_bind is not None
+        if reads_early and ExtensionPoint.PRE_BIND not in self.descriptor.points:
             self.violation(call, "answered PreBind early, in which it does not take part")
         status = self.status(call, answer.status)
         return answer if status is answer.status else replace(answer, status=status)

@@ -243,6 +243,13 @@ def test_only_a_plugin_with_pre_bind_may_answer_it_early() -> None:
     assert check.reserve(calls.RESERVE, early) is early
 
 
+@pytest.mark.parametrize("code", [Code.SKIP, Code.UNSCHEDULABLE, Code.ERROR], ids=lambda code: code.name)
+def test_early_answer_is_not_judged_where_reserve_did_not_succeed(code: Code) -> None:
+    # The host does not read the early answer of a served plugin then.
+    early = Reserved(Status(code), pre_bind=lambda: None)
+    assert checker().reserve(calls.RESERVE, early) is early
+
+
 def test_pre_flight_keeps_codes_that_the_framework_has_words_for() -> None:
     result = PreFlightResult(Status.unschedulable("x"))
     assert checker().pre_bind_pre_flight(calls.PRE_BIND_PRE_FLIGHT, result) is result
