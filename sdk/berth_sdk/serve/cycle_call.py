@@ -3,7 +3,7 @@
 `cycle_call` wraps a servicer's method. Before the method runs, the wrapper releases ended cycles, brings the
 copy to the request's version, finds the cycle and waits for the plugin's turn. Afterwards the wrapper adds
 the token and the published values to the reply. If the pod or the state is missing, the method does not run,
-and the reply has `needs`.
+and the reply has `missing`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def cycle_call(
 ) -> Callable[[Callable[[Any, Any, CycleCall], R]], Method[R]]:
     """Return a decorator for a function that serves `method` of a plugin.
 
-    The function gets the request and a `CycleCall`. `response_type`: of a reply with `needs`.
+    The function gets the request and a `CycleCall`. `response_type`: of a reply with `missing`.
     """
 
     def decorate(answer: Callable[[Any, Any, CycleCall], R]) -> Method[R]:

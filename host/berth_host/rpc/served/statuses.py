@@ -1,4 +1,4 @@
-"""The contract's `Status` message -> `Status`, as the host reads it.
+"""The contract's `PluginStatus` -> `Status`, as the host reads it.
 
 `unset` is the code for a message without one. A message with reasons and no code is a violation: a rejection
 whose code got lost. An unknown code becomes ERROR. Reasons are cut to the limits of the contract. Called by
