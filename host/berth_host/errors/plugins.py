@@ -13,6 +13,7 @@
     │   └── PluginStaleError     the plugin's copy of the state is not that of the call: synchronise, retry
     ├── PluginProtocolError      the answer violates the contract, and counts as a violation
     └── HostFaultError           the plugin reports that the host violated the contract
+        └── RequestTooLargeError the request is larger than agreed, and was not sent
     CycleRestartError            the cycle must begin again; the failure policy does not apply
 
 Raised by the transports and by `rpc.validate`. `PluginRelay.ask` handles all except CycleRestartError.
@@ -169,6 +170,10 @@ class HostFaultError(PluginError):
     """INVALID_ARGUMENT: the request was wrong; Fail applies, whatever the policy."""
 
     outcome = "host_fault"
+
+
+class RequestTooLargeError(HostFaultError):
+    """The request was not sent, because it is larger than the agreed size."""
 
 
 class CycleRestartError(HostError):

@@ -181,6 +181,26 @@ async def test_questions_about_many_pods_are_split_below_the_limit(
             assert max(request.ByteSize() for request in asked) <= MIN_BYTES
 
 
+async def test_a_pod_over_the_limit_takes_the_answers_from_no_other_pod_of_its_batch(tmp_path: Path) -> None:
+    interest = identity_pb2.EventInterest(
+        resource="Node", actions=["add"], hint=identity_pb2.EventInterest.HINT_ASK_PLUGIN
+    )
+    plugin = Sized(
+        MIN_BYTES,
+        descriptor("Demo", "PRE_ENQUEUE", "QUEUE_SORT", needs=[WHOLE_POD], events=[interest]),
+    )
+    path = tmp_path / "p.sock"
+    async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
+        queued = [
+            QueuedPod(pod=make_pod(name, annotations={"filler": "x" * size}))
+            for name, size in (("first", 10), ("long", MIN_BYTES), ("last", 10))
+        ]
+        first, long, last = await host.client.pre_enqueue(queued)
+        assert (first, last) == (SUCCESS, SUCCESS)
+        assert f"and {MIN_BYTES} are the limit: {CURE}" in long.message
+        assert await host.client.sort_keys(queued) == [b"k", b"", b"k"]
+
+
 async def test_reservations_are_given_back_in_messages_below_the_limit(tmp_path: Path) -> None:
     plugin = Sized(MIN_BYTES, descriptor("Demo", "RESERVE", "POST_BIND"))
     path = tmp_path / "p.sock"

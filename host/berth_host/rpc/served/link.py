@@ -34,6 +34,7 @@ from berth_host.errors.plugins import (
     PluginProtocolError,
     PluginTimeoutError,
     PluginUnavailableError,
+    RequestTooLargeError,
 )
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.pace import Pace
@@ -231,7 +232,7 @@ class InstanceLink:
         raw = request.SerializeToString()
         limit_bytes = self.identity.max_message_bytes
         if len(raw) > limit_bytes:
-            raise HostFaultError(
+            raise RequestTooLargeError(
                 plugin,
                 call,
                 f"was not asked: the request has {len(raw)} bytes, and {limit_bytes} are the limit: {CURE}",
