@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -102,18 +103,22 @@ def members(
         raise BrokenError(f"{where} lists nodes by name; a plugin in SNAPSHOT mode answers with bitmaps")
     if not either and not host.subject.is_snapshot and found.bitmap:
         raise BrokenError(f"{where} answers a bitmap; a plugin in NAMES mode answers with names")
-    if len(set(found.names)) != len(found.names):
-        twice = next(name for name in found.names if list(found.names).count(name) > 1)
-        raise BrokenError(f"{where} lists the node {twice!r} twice")
-    listed = {index for index in range(8 * len(found.bitmap)) if found.bitmap[index // 8] >> index % 8 & 1}
-    if strange := sorted(listed - set(known.values())):
-        raise BrokenError(f"{where} lists the index {strange[0]}, which is no candidate")
+    name, count = Counter(found.names).most_common(1)[0] if found.names else ("", 0)
+    if count > 1:
+        raise BrokenError(f"{where} lists the node {name!r} twice")
+    indices = set(known.values())
+    listed: set[int] = set()
+    for at, byte in enumerate(found.bitmap.rstrip(b"\0")):  # as large as a message may be
+        for index in (8 * at + bit for bit in range(8) if byte >> bit & 1):
+            if index not in indices:
+                raise BrokenError(f"{where} lists the index {index}, which is no candidate")
+            listed.add(index)
     for name in found.names:
         if name in known:
             listed.add(known[name])
         elif not either:
             raise BrokenError(f"{where} lists the node {name!r}, which is no candidate")
-    return set(known.values()) - listed if found.complement else listed
+    return indices - listed if found.complement else listed
 
 
 def verdicts(
@@ -214,6 +219,8 @@ def patches(where: str, host: Host, found: Sequence[Any], cycle: Cycle | None) -
             body = json.loads(patch.merge_patch_json)
         except ValueError as err:
             raise BrokenError(f"{what} with bytes that are not JSON ({err})") from err
+        except RecursionError as err:
+            raise BrokenError(f"{what} with JSON that is nested too deeply") from err
         if not isinstance(body, dict):
             raise BrokenError(f"{what} with JSON that is not an object")
         metadata = body.get("metadata", {})

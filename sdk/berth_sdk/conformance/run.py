@@ -142,6 +142,8 @@ def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tupl
         return "fail", _in_time(host, str(err))
     except DecodeError as err:
         return "fail", f"an answer cannot be read: {err}"
+    except OSError as err:
+        return "fail", f"the connection to the instance broke: {err}"
     finally:
         host.close()
     return "pass", ""

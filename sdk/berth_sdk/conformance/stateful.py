@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from berth_sdk.wire.frames import (
 ROUND: Final = 500
 """Cycles in one round of the case about memory."""
 _ROUNDS: Final = 10
+FRAME_S = 5.0
+"""The time for one answer in a frame."""
 _PAYLOAD: Final = 8 * 1024
 _AT_ONCE: Final = 16
 
@@ -294,7 +297,7 @@ def _framed(host: Host) -> None:
 
 def _connected(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(5.0)
+    connection.settimeout(FRAME_S)
     try:
         connection.connect(str(path))
     except OSError as err:
@@ -306,16 +309,19 @@ def _connected(path: Path) -> socket.socket:
 
 
 def _frame(connection: socket.socket) -> Any:
+    """Return the next frame. Raises BrokenError, also for one that is not complete in FRAME_S."""
     incoming = Incoming(4 * 1024 * 1024)
+    until = time.monotonic() + FRAME_S
     try:
         while True:
+            connection.settimeout(max(0.001, until - time.monotonic()))
             data = connection.recv(65536)
             if not data:
                 raise BrokenError("the instance closed the framed connection in place of an answer")
             if frames := incoming.take(data):
                 return frames[0]
     except TimeoutError as err:
-        raise BrokenError("no answer in a frame in 5 s") from err
+        raise BrokenError(f"no answer in a frame in {FRAME_S:g} s") from err
     except ValueError as err:
         raise BrokenError(f"the instance sent bytes that are no frame: {err}") from err
 
