@@ -7,6 +7,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,14 +37,7 @@ def check(options: Namespace) -> int:
             print()
         try:
             ((title, cls),) = load_plugins([name]).items()
-            descriptor = describe(cls, title)
-            for line in _lines(cls, descriptor):
-                print(line)
-            PluginHost(cls, args)
-            print(f"arguments: accepts {json.dumps(args)}")
-        except PluginArgsError as err:
-            failed = True
-            print(f"arguments: refuses {json.dumps(args)}: {err}")
+            failed |= not _is_accepted(title, cls, args)
         except BerthError as err:
             failed = True
             if err.__cause__ is not None:
@@ -56,6 +50,23 @@ def check(options: Namespace) -> int:
             print(author_traceback(err), end="", file=sys.stderr)
             print(f"berth-sdk check: {name} cannot be made: {raised_text(err)}", file=sys.stderr)
     return _FAILED if failed else 0
+
+
+def _is_accepted(title: str, cls: type, args: Mapping[str, Any]) -> bool:
+    """Print what the plugin declares with these arguments; of a plugin that cannot be made, what its class
+    declares. Returns False for arguments that the plugin refuses. Raises the other errors of its `__init__`.
+    """
+    descriptor, outcome, accepts = describe(cls, title), "", True
+    try:
+        descriptor = replace(PluginHost(cls, args).runtime.descriptor, name=title)
+        outcome = f"arguments: accepts {json.dumps(args)}"
+    except PluginArgsError as err:
+        outcome, accepts = f"arguments: refuses {json.dumps(args)}: {err}", False
+    finally:
+        for line in _lines(cls, descriptor):
+            print(line)
+    print(outcome)
+    return accepts
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -40,3 +40,36 @@ def test_check_says_what_is_wrong_with_class_and_arguments(
     assert main(["check", "judged:Strict", "--args", "[1]"]) == 2
     assert "--args: [1] is neither a JSON object nor a file" in capsys.readouterr().err
     assert main(["check", "judged:Nobody"]) == 1
+
+
+def test_check_shows_what_the_plugin_declares_with_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "by_claim.py").write_text(
+        "from berth_sdk import EventInterest, Need, Plugin\n"
+        "class ByClaim(Plugin):\n"
+        "    events = (EventInterest('Node', ('add',)),)\n"
+        "    def __init__(self, args, handle):\n"
+        "        super().__init__(args, handle)\n"
+        "        if 'claim' in args:\n"
+        "            self.needs = [Need.objects('persistentvolumeclaims')]\n"
+        "            self.events = [EventInterest('PersistentVolumeClaim', ('add',))]\n"
+        "        if 'wrong' in args:\n"
+        "            self.needs = ['pods']\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "by_claim:ByClaim"]) == 0
+    said = capsys.readouterr().out
+    assert "events: Node add\n" in said
+    assert "persistentvolumeclaims" not in said
+    assert main(["check", "by_claim:ByClaim", "--args", '{"claim": "gold"}']) == 0
+    said = capsys.readouterr().out
+    assert "events: PersistentVolumeClaim add\n" in said
+    assert "object persistentvolumeclaims" in said
+    assert said.endswith('arguments: accepts {"claim": "gold"}\n')
+    assert main(["check", "by_claim:ByClaim", "--args", '{"wrong": 1}']) == 1
+    captured = capsys.readouterr()
+    assert "events: Node add\n" in captured.out
+    assert "ByClaim.needs is ['pods']: it must be a list of Need" in captured.err
