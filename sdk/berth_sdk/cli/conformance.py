@@ -82,7 +82,8 @@ def _reported(options: Namespace, target: Any) -> int:
             if options.json
             else (lambda result: print(report.line(result), flush=True))
         )
-        reports.append(run.run(target, subject, run.chosen(subject, options.level), told))
+        declared = run.configured(target, subject)
+        reports.append(run.run(target, declared, run.chosen(declared, options.level), told))
         if not options.json:
             print(report.verdict(reports[-1]), flush=True)
     if options.json:

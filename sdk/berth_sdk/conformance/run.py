@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import grpc
@@ -19,11 +19,13 @@ from berth_sdk.conformance import (  # noqa: F401  (their import registers the c
     stateful,
 )
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
-from berth_sdk.conformance.host import CallError, Host, Target
+from berth_sdk.conformance.host import CallError, Host, Target, new_id
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 
 LIMIT_S: Final = 60.0
 """The time for one case."""
+_CONFIGURE_S: Final = 15.0
+"""The time to learn what a plugin declares with its arguments."""
 _RETURN_S: Final = 10.0
 """The time for a server to return after it was lost."""
 
@@ -89,6 +91,24 @@ def subjects(hello: identity.HandshakeResponse) -> list[Subject]:
     """Return the plugins of a server; one without a name if there is none, so that the fault is named."""
     plugins = list(hello.plugins) or [identity.PluginDescriptor()]
     return [Subject(plugin, hello) for plugin in plugins]
+
+
+def configured(target: Target, subject: Subject) -> Subject:
+    """Return the plugin with what it declares with its arguments, in place of what the handshake says.
+
+    A plugin that does not accept its arguments, or does not answer, stays as it is: the cases name the fault.
+    """
+    host = Host(target, subject, _CONFIGURE_S)
+    try:
+        attachment_id = new_id()
+        host.handshake(attachment_id)
+        answer = host.configure(attachment_id)
+    except (BrokenError, DecodeError):
+        return subject
+    finally:
+        host.close()
+    found = [plugin for plugin in answer.plugins if plugin.name == subject.plugin.name]
+    return replace(subject, plugin=found[0]) if found else subject
 
 
 def chosen(subject: Subject, level: str) -> list[Case]:

@@ -19,6 +19,7 @@ from berth_sdk.conformance.host import Target
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.serve.server import PluginServer
 from numpy.typing import NDArray
+from support.by_arguments import ByArguments
 from support.examples import EXAMPLES
 from support.waiting import PATIENCE_S
 
@@ -73,7 +74,7 @@ class Binds(Plugin):
 
 def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
     target = Target(address, args=args)
-    (subject,) = run.subjects(run.hello_of(target))
+    (subject,) = (run.configured(target, one) for one in run.subjects(run.hello_of(target)))
     cases = [one for one in run.chosen(subject, "group") if one.id != "memory.cycles"]
     return run.run(target, subject, cases, limit_s=PATIENCE_S)
 
@@ -89,6 +90,27 @@ def test_kit_passes_what_the_sdk_serves(plugin: type, tmp_path: Path) -> None:
     server = PluginServer({plugin.__name__: plugin})
     try:
         report = report_of(server.listen(f"unix:{tmp_path / 'kit.sock'}"))
+    finally:
+        server.stop(0.2)
+    assert failures(report) == {}
+    assert report.conforms
+
+
+@pytest.mark.parametrize(
+    ("args", "mode"),
+    [({}, NodeMode.NAMES), ({"mode": "SNAPSHOT", "claim": "gold"}, NodeMode.SNAPSHOT)],
+    ids=["handshake", "arguments"],
+)
+def test_kit_judges_a_plugin_by_what_it_declares_with_its_arguments(
+    args: dict[str, Any], mode: NodeMode, tmp_path: Path
+) -> None:
+    server = PluginServer({"ByArguments": ByArguments})
+    try:
+        address = server.listen(f"unix:{tmp_path / 'kit.sock'}")
+        target = Target(address, args=args)
+        (subject,) = run.subjects(run.hello_of(target))
+        assert run.configured(target, subject).plugin.node_mode == mode.value
+        report = report_of(address, args)
     finally:
         server.stop(0.2)
     assert failures(report) == {}
