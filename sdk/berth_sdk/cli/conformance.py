@@ -45,12 +45,14 @@ def conformance(options: Namespace) -> int:
     try:
         credentials, more = connection(options)
         pod, manifest = _pod(options.pod)
-        args = _object("--args", options.args)
+        args = _arguments(options.args)
         credential = ""
         if options.credential_file:
             credential = Path(options.credential_file).read_text().strip()
         if options.junit and not Path(options.junit).absolute().parent.is_dir():
             raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
+        if options.junit and Path(options.junit).is_dir():
+            raise _OptionError(f"--junit {options.junit}: this is a folder: add the name of a file")
     except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
         return _said(str(err), 2)
     with handle_double() as double:
@@ -90,7 +92,10 @@ def _reported(options: Namespace, target: Any) -> int:
         documents = [report.document(one) for one in reports]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     if options.junit:
-        Path(options.junit).write_bytes(report.junit(reports))
+        try:
+            Path(options.junit).write_bytes(report.junit(reports))
+        except OSError as err:
+            raise _OptionError(f"--junit {options.junit}: {err.strerror}: choose another file") from err
     return 0 if all(one.conforms for one in reports) else 1
 
 
@@ -119,6 +124,18 @@ def _object(option: str, value: str | None) -> dict[str, Any] | None:
         raise _OptionError(f"{option}: this is not JSON ({err})") from err
     if not isinstance(found, dict):
         raise _OptionError(f"{option}: write a JSON object, not {type(found).__name__}")
+    return found
+
+
+def _arguments(value: str | None) -> dict[str, Any] | None:
+    """Return the arguments of --args. Raises _OptionError, also for JSON that no message can bring."""
+    from google.protobuf.struct_pb2 import Struct
+
+    found = _object("--args", value)
+    try:
+        Struct().update(found or {})
+    except (ValueError, OverflowError) as err:
+        raise _OptionError(f"--args: {err}: the contract brings arguments as google.protobuf.Struct") from err
     return found
 
 

@@ -27,7 +27,7 @@ _GRACE_S: Final = 10.0
 
 def serve_reloading(words: Sequence[str], names: Iterable[str]) -> int:
     """Serve until a signal ends this process. `words`: the command line, with FLAG. Returns the exit code."""
-    command = [sys.executable, "-m", "berth_sdk", *(word for word in words if word != FLAG)]
+    command = [sys.executable, "-m", "berth_sdk", *without_flag(words)]
     folders = watched(names)
     if not folders:
         print(f"berth-sdk serve: {FLAG} finds no file of {', '.join(names)} to watch", file=sys.stderr)
@@ -56,6 +56,11 @@ def serve_reloading(words: Sequence[str], names: Iterable[str]) -> int:
                 print(f"berth-sdk serve: {changed[0]} has changed: starting again", file=sys.stderr)
                 _end(child)
                 break
+
+
+def without_flag(words: Iterable[str]) -> list[str]:
+    """Return the command line of the child: without FLAG, also where it is shortened, as argparse allows."""
+    return [word for word in words if not (len(word) > len("--") and FLAG.startswith(word))]
 
 
 def watched(names: Iterable[str]) -> set[Path]:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from berth_sdk.cli.reloading import stamps, watched
+from berth_sdk.__main__ import build_parser
+from berth_sdk.cli.reloading import stamps, watched, without_flag
 from support.places import ROOT
 
 
@@ -68,6 +69,15 @@ def test_files_of_a_package_are_watched_and_none_is_imported(
     assert sorted(Path(name).name for name in before) == ["__init__.py", "rules.py"]
     (package / "rules.py").write_text("changed")
     assert stamps(folders) != before
+
+
+@pytest.mark.parametrize("flag", ["--reload", "--reloa", "--re", "--r"])
+def test_child_does_not_reload_whichever_way_the_flag_was_written(flag: str) -> None:
+    words = ["serve", "some:Rule", flag, "--listen", "unix:/run/p.sock"]
+    assert build_parser().parse_args(words).reload
+    child = without_flag(words)
+    assert child == ["serve", "some:Rule", "--listen", "unix:/run/p.sock"]
+    assert not build_parser().parse_args(child).reload
 
 
 def test_plugin_that_nobody_has_has_no_files() -> None:

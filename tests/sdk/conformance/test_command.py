@@ -139,11 +139,24 @@ def test_handshake_that_hangs_ends_with_3(
         (["--args", "{"], "--args: this is not JSON"),
         (["--args", "[]"], "--args []: "),
         (["--args", "/no/such/file"], "--args /no/such/file: "),
+        (["--args", '{"a": "\\ud800"}'], "surrogates not allowed: the contract brings arguments as"),
+        (["--args", '{"a": 1' + 400 * "0" + "}"], "int too large to convert to float: the contract brings"),
         (["--plugin", "Other"], "the server has no plugin 'Other'; it has Kit"),
         (["--junit", "/no/such/folder/kit.xml"], "there is no such folder"),
+        (["--junit", "/"], "--junit /: this is a folder: add the name of a file"),
         (["--tls-ca", "/no/such/file"], "add --tls-cert, --tls-key"),
     ],
-    ids=["broken JSON", "a list", "no file", "another plugin", "no folder", "half of TLS"],
+    ids=[
+        "broken JSON",
+        "a list",
+        "no file",
+        "half a character",
+        "a huge number",
+        "another plugin",
+        "no folder",
+        "a folder",
+        "half of TLS",
+    ],
 )
 def test_wrong_options_end_with_2_and_the_remedy(
     words: list[str], text: str, address: str, capsys: pytest.CaptureFixture[str]
