@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections.abc
 import keyword
 import re
 import shutil
 import sys
 import tempfile
+import typing
 from argparse import Namespace
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -14,12 +16,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import berth_sdk
 from berth_sdk.cli import new_python
 from berth_sdk.extension_points import ExtensionPoint
 
 LANGUAGES: Final = ("python",)
 _BAD_INPUT: Final = 2
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TAKEN: Final = frozenset(
+    {
+        "berth",
+        "berth_bench",
+        "berth_host",
+        "berth_plugins",
+        "berth_sdk",
+        "google",
+        "grpc",
+        "numpy",
+        "pytest",
+        "tests",
+    }
+)
+"""Modules that the plugin, its test or the host imports: one of the same name would hide them."""
 _GROUPS: Final = "docs/how-to/write-a-group-plugin.md"
 
 
@@ -53,11 +71,15 @@ def naming_of(name: str) -> new_python.Naming:
         raise NewError(
             f"{name!r} is no name: write words in lower case with '-' between them, as rack-aware{hint}"
         )
-    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in ("berth_sdk", "tests"):
-        raise NewError(f"{name!r} is a name of Python's own or of the SDK: add a word, as in {name}-plugin")
-    return new_python.Naming(
-        name=name, module=module, cls="".join(word.capitalize() for word in name.split("-"))
-    )
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in _TAKEN:
+        raise NewError(
+            f"{name!r} is a name of Python's own, of berth, or of a package that the SDK imports: add a word,"
+            f" as in {name}-plugin"
+        )
+    cls = "".join(word.capitalize() for word in name.split("-"))
+    if any(hasattr(imported, cls) for imported in (berth_sdk, typing, collections.abc)):
+        raise NewError(f"{cls} is a class that plugins import: add a word, as in {name}-rule")
+    return new_python.Naming(name=name, module=module, cls=cls)
 
 
 def points_of(text: str) -> Sequence[ExtensionPoint]:
