@@ -239,6 +239,27 @@ async def test_changes_that_do_not_fit_into_a_call_go_before_it(tmp_path: Path) 
         assert max(chunk.ByteSize() for chunk in chunks) <= MIN_BYTES
 
 
+@pytest.mark.parametrize("transport", list(Transport))
+async def test_changes_go_before_a_call_that_their_pod_nearly_fills(
+    tmp_path: Path, transport: Transport
+) -> None:
+    pods = identity_pb2.DeclaredNeed(
+        kind=identity_pb2.DeclaredNeed.KIND_POD_SUMMARY, annotation_prefixes=[""]
+    )
+    plugin = Sized(MIN_BYTES, descriptor("Demo", "FILTER", needs=[pods, WHOLE_POD]))
+    path = tmp_path / "p.sock"
+    place = replace(at_socket(path, "Demo"), transport=transport)
+    async with plugin.serving(path), attached_host(place, points=FAILS) as host:
+        # The annotations travel in the summary and in the object.
+        large = make_pod("large", annotations={"filler": "x" * 28_000})
+        for number in range(2):
+            host.state.put(make_pod(f"p{number}", annotations={"filler": "x" * 12_000}), "n1")
+            verdicts = await host.client.filter(host.cycle(large), host.nodes)
+            assert verdicts.all_passed, verdicts.status(0).message
+        assert [asked.ctx.HasField("delta") for asked in plugin.requests("Filter")] == [False, False]
+        assert [bool(chunks[0].full) for chunks in plugin.requests("SyncState")] == [True, False, False]
+
+
 async def test_an_object_of_the_state_over_the_limit_fails_the_call_with_the_cure(tmp_path: Path) -> None:
     need = identity_pb2.DeclaredNeed(kind=identity_pb2.DeclaredNeed.KIND_POD_OBJECT)
     plugin = Sized(MIN_BYTES, descriptor("Demo", "FILTER", needs=[need]))

@@ -27,6 +27,7 @@ from berth_host.errors.plugins import (
     PluginProtocolError,
     PluginStaleError,
     PluginTimeoutError,
+    RequestTooLargeError,
 )
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
@@ -223,12 +224,9 @@ class GrpcTransport:
                 envelope = await self._contexts.write(
                     request.ctx, cycle, call, ends_s, ended, repaired=repaired
                 )
-                left_s = ends_s - time.monotonic()
-                if left_s <= 0:
+                if ends_s <= time.monotonic():
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
-                reply = await self.link.ask(
-                    CODECS[call.rpc].method, request, (self._plugin, call.rpc), left_s
-                )
+                reply = await self._send(call, request, request.ctx, ends_s)
                 context: pb.ReplyContext = reply.ctx
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
@@ -247,6 +245,22 @@ class GrpcTransport:
                 self._outbox.ended_told(ended)
             else:
                 self._outbox.return_ended(ended)
+
+    async def _send(self, call: AnyCall, request: Any, carrier: Any, ends_s: float) -> Any:
+        """Send the request and return the reply. Changes of the state go ahead of a request that they make
+        too large.
+
+        `carrier`: the request, or its context, whose field `delta` has the changes.
+        """
+        asked, method = (self._plugin, call.rpc), CODECS[call.rpc].method
+        try:
+            return await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
+        except RequestTooLargeError:
+            if not carrier.HasField("delta"):
+                raise
+        await self.link.sync(asked, ends_s)
+        carrier.ClearField("delta")
+        return await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
         """Update the instance's copy, because a plugin may wait for changes outside of cycles."""
@@ -318,9 +332,7 @@ class GrpcTransport:
             version = feed.version
             request.version.CopyFrom(wire.encode_version(version))
             try:
-                reply = await self.link.ask(
-                    CODECS[call.rpc].method, request, asked, max(ends_s - time.monotonic(), 0.0)
-                )
+                reply = await self._send(call, request, request, ends_s)
             except PluginStaleError:
                 if repaired:
                     raise
