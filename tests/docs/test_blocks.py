@@ -25,6 +25,13 @@ RUN_ELSEWHERE = {
         "make setup\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
     ],
+    # tests/sdk/cli/test_reloading.py does the same.
+    "docs/how-to/begin-a-plugin.md": [
+        "berth-sdk serve --reload rack_aware:RackAware --listen unix:/tmp/berth/rack-aware.sock\n"
+    ],
+    # tests/examples/test_languages.py builds and tests them.
+    "examples/rust/README.md": ["examples/rust/build.sh\nexamples/rust/build.sh test\n"],
+    "examples/java/README.md": ["examples/java/build.sh\nexamples/java/build.sh test\n"],
     # tests/cluster/test_walk.py runs these as blocks of docs/how-to/deploy.md.
     "deploy/helm/berth/README.md": [
         "helm install berth deploy/helm/berth -n berth-system --create-namespace "
