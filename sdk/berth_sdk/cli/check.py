@@ -43,7 +43,7 @@ def check(options: Namespace) -> int:
             if err.__cause__ is not None:
                 print(author_traceback(err.__cause__), end="", file=sys.stderr)
             print(f"berth-sdk check: {name}: {err}", file=sys.stderr)
-        except Exception as err:
+        except (Exception, SystemExit) as err:
             if not place_of(err):
                 raise  # no line of the plugin's code: an internal error
             failed = True

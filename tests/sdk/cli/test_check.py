@@ -73,3 +73,20 @@ def test_check_shows_what_the_plugin_declares_with_its_arguments(
     captured = capsys.readouterr()
     assert "events: Node add\n" in captured.out
     assert "ByClaim.needs is ['pods']: it must be a list of Need" in captured.err
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_class_that_ends_the_process_is_refused(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"ends_with_{code}.py").write_text(
+        "from berth_sdk import Plugin\n"
+        "class Ends(Plugin):\n"
+        "    def __init__(self, args, handle):\n"
+        f"        raise SystemExit({code})\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", f"ends_with_{code}:Ends"]) == 1
+    assert f"ends_with_{code}:Ends cannot be made: SystemExit: {code}" in capsys.readouterr().err
