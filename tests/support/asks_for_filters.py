@@ -46,6 +46,8 @@ def questions(old: Pod) -> list[list[Scenario]]:
         [Scenario(node=new("n0"))],
         [Scenario(node=new("new"), added=(make_pod("old", uid=old.uid),))],
         [Scenario(node=new("new"), added=(DAEMON, DAEMON))],
+        [Scenario("n0", removed=(old, old))],
+        [Scenario("n0", added=(DAEMON, DAEMON))],
     ]
 
 

@@ -41,7 +41,7 @@ class ScenarioReader:
                 raise ScenarioError(f"no node has the index {changed.node_index}")
             name = self._nodes.node(position).name
         removed = self._on_node(name, map(wire.decode_ref, changed.removed))
-        return Scenario(name, removed, decode_added(changed, name))
+        return Scenario(name, removed, _each_once(decode_added(changed, name), name))
 
     def checked(self, scenario: Scenario) -> Scenario:
         """Return a scenario of an in-process plugin with the host's own pods."""
@@ -49,7 +49,8 @@ class ScenarioReader:
         added = tuple(pod.on_node(name) for pod in scenario.added)
         if node is not None:
             return self._as_new(Scenario(added=added, node=node))
-        return Scenario(name, self._on_node(name, (pod.ref for pod in scenario.removed)), added)
+        removed = self._on_node(name, (pod.ref for pod in scenario.removed))
+        return Scenario(name, removed, _each_once(added, name))
 
     def _read_new(self, message: scheduling_pb2.ScenarioNode) -> Scenario:
         try:
@@ -89,4 +90,14 @@ class ScenarioReader:
             if pod is None:
                 raise ScenarioError(f"pod {ref.namespace}/{ref.name} ({ref.uid}) is not on node {name!r}")
             found.append(pod)
-        return tuple(found)
+        return _each_once(tuple(found), name)
+
+
+def _each_once(pods: tuple[Pod, ...], node_name: str) -> tuple[Pod, ...]:
+    """Return the pods. Raises ScenarioError if one is there twice: its requests would count twice."""
+    seen: set[str] = set()
+    for pod in pods:
+        if pod.uid and pod.uid in seen:
+            raise ScenarioError(f"a scenario of node {node_name!r} lists pod {pod.key} twice: list it once")
+        seen.add(pod.uid)
+    return pods

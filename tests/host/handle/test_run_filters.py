@@ -77,4 +77,6 @@ async def test_filters_judge_changed_nodes_and_new_ones(configured: str, tmp_pat
         "node 'n0' is in the snapshot: name it, or rename the new node",
         "pod default/old, which comes to the new node 'new', is on a node already: give it a uid of its own",
         "pod default/daemon, which comes to the new node 'new', comes twice: give it a uid of its own",
+        "a scenario of node 'n0' lists pod default/old twice: list it once",
+        "a scenario of node 'n0' lists pod default/daemon twice: list it once",
     ]
