@@ -223,7 +223,8 @@ class KeptMachine(RuleBasedStateMachine):
             "status": found,
             "verdicts": {name: statuses.status_of(name) for name in nodes.names},
             "rejected by": [
-                (status, rows.tolist()) for status, rows in cycle.pre_filter.rejected_rows(nodes)
+                (status, sorted(nodes.names[row] for row in rows.tolist()))
+                for status, rows in cycle.pre_filter.rejected_rows(nodes)
             ],
             # VolumeBinding signs NEUTRAL: it is asked about no claim, and yet its scores of 0 count.
             "skipped": (cycle.skip_filter, cycle.skip - {"VolumeBinding"}),
@@ -236,10 +237,16 @@ class KeptMachine(RuleBasedStateMachine):
             table = await framework.run_score(cycle, left)
             if isinstance(table, Status):
                 return {**said, "failed": table}
-            said["total"], said["best"] = table.total.tolist(), table.best().tolist()
+            # By name: a host gives out the slot of a node that is gone when all served copies have confirmed
+            # it, so the order of the rows may differ between the two clusters.
+            said["total"] = dict(zip(left.names, table.total.tolist(), strict=True))
+            said["best"] = sorted(left.names[row] for row in table.best().tolist())
             said["no scores"] = sorted(table.skipped)
             said["scores"] = {
-                one.plugin: (one.raw.tolist(), one.normalized.tolist()) for one in table.plugins
+                one.plugin: dict(
+                    zip(left.names, zip(one.raw.tolist(), one.normalized.tolist(), strict=True), strict=True)
+                )
+                for one in table.plugins
             }
         return said
 
