@@ -75,7 +75,9 @@ async def test_plugin_that_does_not_start_is_named_with_its_reason(write: Write)
     config = write(scheduler, own, name="config.yaml")
     done, _ = await simulated(node_object("a"), pod_object("web"), config=config)
     warning, failed = done.lapses
-    assert failed == "plugin Mine failed in 5 of 5 calls of Filter: it was absent"
+    assert failed == (
+        "plugin Mine failed in 5 of 5 calls of Filter: it was absent; no pod was placed without its answer"
+    )
     assert warning.startswith("plugin Mine (")
     assert "is not attached: " in warning
     assert "no licence" in warning
