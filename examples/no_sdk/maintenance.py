@@ -73,8 +73,11 @@ class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
 server = grpc.server(ThreadPoolExecutor(4))
 identity_pb2_grpc.add_IdentityServiceServicer_to_server(Identity(), server)
 scheduling_pb2_grpc.add_SchedulingServiceServicer_to_server(Scheduling(), server)
-hello = {"protocol": "berth/1", "address": os.environ["BERTH_PLUGIN_ENDPOINT"], "instance_id": INSTANCE}
-server.add_insecure_port(hello["address"])
+address = os.environ["BERTH_PLUGIN_ENDPOINT"]
+port = server.add_insecure_port(address)
+if not address.startswith("unix:"):
+    address = f"{address.rpartition(':')[0]}:{port}"  # port 0: the one that was free
+hello = {"protocol": "berth/1", "address": address, "instance_id": INSTANCE}
 server.start()
 print(json.dumps({**hello, "cookie": os.environ.get("BERTH_PLUGIN_COOKIE", "")}), flush=True)
 sys.stdin.read()  # the host holds the other end: this process ends with the host

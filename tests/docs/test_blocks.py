@@ -134,7 +134,11 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make a folder like a clone: it contains the examples, and its modules can be imported."""
     # Not tmp_path: the path of a Unix socket has 107 bytes at most.
     path = Path(tempfile.mkdtemp(prefix="berth-docs-"))
-    shutil.copytree(REPOSITORY / "examples", path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    # Without what other tests build beside this one.
+    built = shutil.ignore_patterns(
+        "__pycache__", "node_modules", "target", "bin", "dist", "generated", "*.pb.go"
+    )
+    shutil.copytree(REPOSITORY / "examples", path / "examples", ignore=built)
     (path / ".venv").symlink_to(sys.prefix)
     monkeypatch.chdir(path)
     monkeypatch.syspath_prepend(str(path))
