@@ -223,7 +223,7 @@ class KeptMachine(RuleBasedStateMachine):
             "status": found,
             "verdicts": {name: statuses.status_of(name) for name in nodes.names},
             "rejected by": [
-                (status, sorted(nodes.names[row] for row in rows.tolist()))
+                (status, sorted(name for name, out in zip(nodes.names, rows.tolist(), strict=True) if out))
                 for status, rows in cycle.pre_filter.rejected_rows(nodes)
             ],
             # VolumeBinding signs NEUTRAL: it is asked about no claim, and yet its scores of 0 count.
