@@ -206,9 +206,12 @@ class Attachments:
         """True while a plugin that was lost less than a minute ago may come back, or while an outbox still
         delivers to an attached plugin.
         """
-        return any(self._is_restoring(attachment) for attachment in self.places) or any(
-            plugin.outbox.is_delivering and plugin.is_attached for plugin in self.plugins.values()
-        )
+        return self.delivering or any(self._is_restoring(attachment) for attachment in self.places)
+
+    @property
+    def delivering(self) -> bool:
+        """True while an attached plugin has not received an Unreserve or PostBind yet."""
+        return any(plugin.outbox.is_delivering and plugin.is_attached for plugin in self.plugins.values())
 
     def refusing_arguments(self) -> list[Attachment]:
         """Return the places whose instance refused its arguments, if no other instance serves the plugins."""

@@ -144,6 +144,11 @@ class HostAttachments:
         return self.attached_places.restoring
 
     @property
+    def delivering(self) -> bool:
+        """True while an attached plugin has not received an Unreserve or PostBind yet."""
+        return self.attached_places.delivering
+
+    @property
     def recoveries(self) -> int:
         """The number of times that a plugin was attached again."""
         return self.attached_places.recoveries

@@ -162,6 +162,7 @@ class Settling:
         host = self._host
         return bool(
             host.cluster.undelivered_count
+            or host.attachments.delivering
             or host.status.pending_count
             or host.group_status.pending_count
             or host.waiting_pods.has_untaken_decision

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from berth_host.model.clock import ManualClock
 from berth_host.simulation import settle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
+from berth_sdk.handle import Handle
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
 from support.hosts import World, node, pod
 
 HELD_S = 0.5
@@ -135,3 +138,54 @@ async def test_wait_of_a_plugin_that_does_not_decide_ends_when_its_time_is_over(
         assert "rejected due to timeout after waiting 30s at plugin DecidesLater" in said
         # Whole timers: the waits, and the backoffs between the tries.
         assert (world.clock.monotonic_s() - began_s) % 1 == pytest.approx(0.0, abs=1e-6)
+
+
+class HoldsUntilPostBind(Plugin):
+    """Has room for one pod, until a slow PostBind about it has ended."""
+
+    needs = (Need.nodes(),)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.held: set[str] = set()
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        """Reject every node while a pod is held."""
+        return Status.unschedulable("held") if self.held else Status.success()
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Hold."""
+        self.held.add(pod.uid)
+        return Status.success()
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Let go, after a while of real time."""
+        threading.Event().wait(0.05)
+        self.held.discard(pod.uid)
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Let go."""
+        self.held.discard(pod.uid)
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+async def test_served_post_bind_ends_before_the_next_step(tmp_path: Path, in_steps: bool) -> None:
+    with PluginServer({"HoldsUntilPostBind": HoldsUntilPostBind}) as server:
+        server.listen(f"unix:{tmp_path}/p.sock")
+        text = (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+            "- plugins: {multiPoint: {enabled: [{name: HoldsUntilPostBind}]}}\n"
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+            f"plugins:\n- {{name: HoldsUntilPostBind, endpoint: 'unix://{tmp_path}/p.sock'}}\n"
+        )
+        async with World([node("n0")], configuration=text) as world:
+            if in_steps:
+                world.server.create(pod("a"))
+                world.server.create(pod("b"))
+                await settle.Settling(world.host, world.clock, lambda: False).run()
+            else:
+                for name in ("a", "b"):
+                    world.server.create(pod(name))
+                    await world.settle()
+            assert [world.node_of(name) for name in ("a", "b")] == ["n0", "n0"]
+            assert world.host.queue.scheduling_cycle == 2, "one attempt each"

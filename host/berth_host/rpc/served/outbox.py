@@ -187,8 +187,12 @@ class Outbox:
 
     @property
     def is_delivering(self) -> bool:
-        """True if a reservation may soon be given back; one that was refused many times will not be."""
-        return any(parcel.tries < _HOPEFUL_TRIES for parcel in self._unreserves.values())
+        """True if a PostBind is on its way, or a reservation may soon be given back; one that was refused
+        many times will not be.
+        """
+        return bool(self._post_binds) or any(
+            parcel.tries < _HOPEFUL_TRIES for parcel in self._unreserves.values()
+        )
 
     async def unreserve(self, parcel: Parcel, deadline_s: float) -> None:
         """Add a reservation to give back, and wait for the acknowledgement.
