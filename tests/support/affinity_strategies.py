@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from berth_plugins.args.gates import EXACT_NAMESPACES, KEY
 from berth_sdk.testing import node_object, pod_object
 from hypothesis import strategies as st
 from support.plain_affinity import PREFERRED, REQUIRED, Rules
@@ -94,6 +95,7 @@ class AffineCluster:
             self.pod,
             hard_weight=self.args.get("hardPodAffinityWeight", 1),
             ignore_preferred=self.args.get("ignorePreferredTermsOfExistingPods", False),
+            exact=self.args.get(KEY, {}).get(EXACT_NAMESPACES, True),
         )
 
     @property
@@ -115,6 +117,7 @@ arguments = st.fixed_dictionaries(
     optional={
         "hardPodAffinityWeight": st.sampled_from((0, 1, 7)),
         "ignorePreferredTermsOfExistingPods": st.booleans(),
+        KEY: st.fixed_dictionaries({EXACT_NAMESPACES: st.booleans()}),
     },
 )
 

@@ -65,6 +65,10 @@ class Rules:
     pod: Json
     hard_weight: int = 1
     ignore_preferred: bool = False
+    exact: bool = True
+    """As kube-scheduler 1.37. False, as 1.36: a namespace selector of the pod's own terms that matches no labels
+    selects every namespace.
+    """
 
     # --- matching ------------------------------------------------------------------------------
 
@@ -73,13 +77,14 @@ class Rules:
         return names if names or term.get("namespaceSelector") is not None else {namespace_of(owner)}
 
     def wants(self, term: Json, other: Json) -> bool:
-        """Return a term of the pod to be scheduled: the selector's namespaces are added to the list, and the
-        selector stays, to be asked about no labels.
+        """Return a term of the pod to be scheduled: the selector's namespaces are added to the list. An empty
+        selector stays, and selects namespaces that do not exist; in 1.36 every selector stays.
         """
         selector = term.get("namespaceSelector")
         names = self.listed(term, self.pod)
         names |= {name for name, labels in self.namespaces.items() if selects(selector, labels)}
-        if namespace_of(other) not in names and not selects(selector, {}):
+        stays = not self.exact or not any((selector or {}).values())
+        if namespace_of(other) not in names and not (stays and selects(selector, {})):
             return False
         return selects(term.get("labelSelector"), labels_of(other))
 
