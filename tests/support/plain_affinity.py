@@ -66,8 +66,8 @@ class Rules:
     hard_weight: int = 1
     ignore_preferred: bool = False
     exact: bool = True
-    """As kube-scheduler 1.37. False, as 1.36: a namespace selector of the pod's own terms that matches no labels
-    selects every namespace.
+    """As kube-scheduler 1.37. False, as 1.36: a namespace selector of the pod's own terms that matches a
+    namespace without labels selects every namespace.
     """
 
     # --- matching ------------------------------------------------------------------------------
