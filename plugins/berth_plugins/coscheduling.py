@@ -51,8 +51,8 @@ class Coscheduling(GangScheduling):
 
     kinds: ClassVar[frozenset[str]] = frozenset({COSCHEDULING})
     minimum: ClassVar[str] = "minMember"
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("scheduling.x-k8s.io/podgroups"))
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.nodes(), Need.objects("scheduling.x-k8s.io/podgroups"))
+    events: Sequence[EventInterest] | None = (
         EventInterest("Pod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("podgroups.v1alpha1.scheduling.x-k8s.io", ("add", "update"), Hint.ASK_PLUGIN),
     )

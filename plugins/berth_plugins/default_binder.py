@@ -6,7 +6,6 @@ Source: `pkg/scheduler/framework/plugins/defaultbinder/default_binder.go`, v1.36
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -20,9 +19,9 @@ from berth_sdk.status import SUCCESS
 class DefaultBinder(Plugin):
     """Leaves the write to the host, which has the rights for it. Never skips."""
 
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    events: ClassVar[Sequence[EventInterest] | None] = ()
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.OTHER
+    events: Sequence[EventInterest] | None = ()
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
         """Return SUCCESS: the host posts the Binding. An error of the API server becomes the pod's error."""

@@ -37,12 +37,10 @@ _DEFAULTS: Final = {_PERCENTAGE: 10, _ABSOLUTE: 100}
 class DefaultPreemption(Plugin):
     """Nominates the node with the least harm, and gates the pod while its victims are evicted."""
 
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.OTHER
     # The hint never returns True: the event only makes the queue run PreEnqueue of a gated pod again.
-    events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
-    )
+    events: Sequence[EventInterest] | None = (EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),)
     deadlines: ClassVar[Mapping[str, float]] = {"postFilter": 10.0}
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

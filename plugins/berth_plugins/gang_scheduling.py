@@ -48,9 +48,9 @@ class GangScheduling(Plugin):
     """The kinds of groups that this class judges; members of others pass."""
     minimum: ClassVar[str] = "minCount"
     """The field of a group that says how many members it needs."""
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.OTHER
+    events: Sequence[EventInterest] | None = (
         EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),

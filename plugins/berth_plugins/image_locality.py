@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -33,13 +33,13 @@ class ImageLocality(Plugin):
     image. The scaling keeps pods from crowding the only node with their image.
     """
 
-    needs: ClassVar[Sequence[Need]] = (
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(images=True),
     )
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
-    events: ClassVar[Sequence[EventInterest] | None] = ()
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.NODES
+    events: Sequence[EventInterest] | None = ()
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

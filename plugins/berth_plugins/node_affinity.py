@@ -9,7 +9,7 @@ Source: `pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -49,12 +49,12 @@ class NodeAffinity(Plugin):
     `addedAffinity`. Prefers nodes that match preferred terms, by weight.
     """
 
-    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.NAME, NodeColumn.LABELS)
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_SELECTOR, PodField.AFFINITY)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.whole_pod(), Need.nodes())
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.NODE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.NAME, NodeColumn.LABELS)
+    sign_fields: Sequence[PodField] | None = (PodField.NODE_SELECTOR, PodField.AFFINITY)
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
     )
 

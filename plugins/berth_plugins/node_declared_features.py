@@ -56,10 +56,10 @@ class NodeDeclaredFeatures(Plugin):
     """The features that a node may declare and a new pod can need, each with a test of a pod's spec. Other
     features matter to running pods only, or to no pod.
     """
-    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.nodes())
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.DECLARED_FEATURES,)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.whole_pod(), Need.nodes())
+    depends_on: DependsOn | None = DependsOn.NODE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.DECLARED_FEATURES,)
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.declaredFeatures"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update",), Hint.ASK_PLUGIN),
     )

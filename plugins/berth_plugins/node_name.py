@@ -6,7 +6,7 @@ Source: `pkg/scheduler/framework/plugins/nodename/node_name.go`, v1.37.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -24,10 +24,10 @@ REASON: Final = Status.unresolvable("node(s) didn't match the requested node nam
 class NodeName(Plugin):
     """Rejects every node but `spec.nodeName`, where that is set."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.NAME,)
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.NODE_NAME,)
-    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
+    depends_on: DependsOn | None = DependsOn.NODE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.NAME,)
+    sign_fields: Sequence[PodField] | None = (PodField.NODE_NAME,)
+    events: Sequence[EventInterest] | None = (EventInterest("Node", ("add",)),)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
         """Narrow the search to `spec.nodeName`. Preemption on another node cannot help the pod."""

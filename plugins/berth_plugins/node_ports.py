@@ -7,7 +7,7 @@ Source: `pkg/scheduler/framework/plugins/nodeports/node_ports.go` and `HostPortI
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -32,11 +32,11 @@ class NodePorts(Plugin):
     """Rejects nodes where a port that the pod claims is in use."""
 
     # A what-if question leaves pods on the node, whose priorities count: see `filter_scenarios`.
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.HOST_PORTS,)
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.HOST_PORTS, PodField.PRIORITY)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
+    depends_on: DependsOn | None = DependsOn.ROW
+    reads: Sequence[NodeColumn] | None = (NodeColumn.HOST_PORTS,)
+    sign_fields: Sequence[PodField] | None = (PodField.HOST_PORTS, PodField.PRIORITY)
+    events: Sequence[EventInterest] | None = (
         EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),
     )

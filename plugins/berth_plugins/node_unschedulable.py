@@ -6,7 +6,7 @@ Source: `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
@@ -29,10 +29,10 @@ _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 class NodeUnschedulable(Plugin):
     """Rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that goes with it."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.UNSCHEDULABLE,)
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    depends_on: DependsOn | None = DependsOn.NODE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.UNSCHEDULABLE,)
+    sign_fields: Sequence[PodField] | None = (PodField.TOLERATIONS,)
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update.tolerations",), Hint.ASK_PLUGIN),
     )

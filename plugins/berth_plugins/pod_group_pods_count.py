@@ -6,7 +6,6 @@ Source: `pkg/scheduler/framework/plugins/podgrouppodscount/podgroup_pods_count.g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -22,8 +21,8 @@ NOBODY = "no pods from pod group are assigned to any of the candidate placements
 class PodGroupPodsCount(Plugin):
     """Scores a placement by the members that have a node, before this cycle or in it."""
 
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     def placement_score(
         self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]

@@ -6,7 +6,6 @@ Source: `pkg/scheduler/framework/plugins/queuesort/priority_sort.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.needs import Need
@@ -19,8 +18,8 @@ class PrioritySort(Plugin):
     queue.
     """
 
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     def sort_key(self, pod: QueuedPod) -> bytes:
         """Return 16 bytes: the priority, descending, then the time when the pod last entered the queue."""

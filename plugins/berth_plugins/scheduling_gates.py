@@ -6,7 +6,6 @@ Source: `pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go`, v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.events import TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
@@ -22,10 +21,10 @@ from berth_plugins.objects.of_events import as_pod
 class SchedulingGates(Plugin):
     """Keeps pods out of the queue until `spec.schedulingGates` is empty."""
 
-    needs: ClassVar[Sequence[Need]] = ()
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.SCHEDULING_GATES,)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = ()
+    depends_on: DependsOn | None = DependsOn.NODE
+    sign_fields: Sequence[PodField] | None = (PodField.SCHEDULING_GATES,)
+    events: Sequence[EventInterest] | None = (
         EventInterest(TARGET_POD, ("update.schedulingGates",), Hint.ASK_PLUGIN),
     )
 

@@ -9,7 +9,7 @@ Source: `pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go`, v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -41,11 +41,11 @@ class TaintToleration(Plugin):
     few untolerated PreferNoSchedule taints.
     """
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX_REVERSED
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.TAINTS,)
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.TOLERATIONS,)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX_REVERSED
+    depends_on: DependsOn | None = DependsOn.NODE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.TAINTS,)
+    sign_fields: Sequence[PodField] | None = (PodField.TOLERATIONS,)
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.taints"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update.tolerations",), Hint.ASK_PLUGIN),
     )

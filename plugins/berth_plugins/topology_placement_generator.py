@@ -8,7 +8,7 @@ Source: `pkg/scheduler/framework/plugins/topologyaware/topology_placement.go`, v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -25,8 +25,8 @@ _UNKNOWN: Final = "cannot determine domain for already scheduled pods"
 class TopologyPlacementGenerator(Plugin):
     """Makes one placement for each value of the group's topology key; a node without the label is in none."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    needs: Sequence[Need] = (Need.nodes(),)
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     def placement_generate(
         self, state: CycleState, group: GroupView, parent: Placement

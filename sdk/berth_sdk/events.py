@@ -50,6 +50,20 @@ TARGET_POD: Final = "TargetPod"
 POD_RESOURCES: Final = (ASSIGNED_POD, UNSCHEDULED_POD, TARGET_POD)
 """The parts of `Pod` that an EventInterest may name. `Pod` itself is all of them."""
 
+ANY_RESOURCE: Final = (
+    "Pod",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "storage.k8s.io/CSINode",
+    "storage.k8s.io/CSIDriver",
+    "storage.k8s.io/CSIStorageCapacity",
+    "storage.k8s.io/StorageClass",
+    "resource.k8s.io/ResourceClaim",
+    "resource.k8s.io/DeviceClass",
+)
+"""The resources of a plugin that declares no events: every action on these counts."""
+
 _POD_WORDS: Final = {
     "update.labels": ActionType.UPDATE_POD_LABEL,
     "update.scaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
@@ -111,12 +125,14 @@ class EventInterest:
     `resource`: a kind; for pods `Pod`, or the part of POD_RESOURCES that matters, which costs fewer hints.
     `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty: all actions.
     `label_selector` limits the interest to new objects with matching labels; the host evaluates the selector.
+    `profiles` limits the interest to pods of these profiles, by schedulerName; empty: all profiles.
     """
 
     resource: str
     actions: tuple[str, ...] = ()
     hint: Hint = Hint.QUEUE
     label_selector: str = ""
+    profiles: tuple[str, ...] = ()
 
     @property
     def action(self) -> ActionType:

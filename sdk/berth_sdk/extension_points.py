@@ -246,30 +246,32 @@ class Plugin:
     `Handle`. Raise PluginArgsError for invalid arguments. It may declare by its arguments: what it assigns to
     `self.needs`, `self.events`, `self.node_mode`, `self.pod_sensitivity`, `self.normalization`,
     `self.reads_shared`, `self.depends_on`, `self.reads`, `self.sign_fields` or `self.answers_early` counts in
-    place of the class's attribute.
+    place of the class's attribute. An empty list is refused there, as it may be a list of the author's own:
+    `()` declares none. For a type checker, a class that sets an attribute in both places writes its type:
+    `needs: Sequence[Need] = (Need.nodes(),)`.
     """
 
     name: ClassVar[str] = ""
     """The plugin's name in configurations. Empty: the class's name."""
     version: ClassVar[str] = ""
     """The plugin's own version, shown to people."""
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
     """The data that the plugin reads beside the pod's summary: the whole pod with each call, and the contents
     of the plugin's copy of the cluster, which `handle.objects` reads.
     """
-    node_mode: ClassVar[NodeMode | None] = None
+    node_mode: NodeMode | None = None
     """None: SNAPSHOT for a class with a method that gets nodes (PreFilter to Score). NAMES for other classes,
     whose default `needs` have no nodes.
     """
-    pod_sensitivity: ClassVar[PodSensitivity | None] = None
+    pod_sensitivity: PodSensitivity | None = None
     """None: NONE for a class without Filter. For other classes, `depends_on` decides: NODE and NODES give
     NONE, ROW gives NODE, TABLE and OTHER give CLUSTER.
     """
-    normalization: ClassVar[ScoreNormalization | None] = None
+    normalization: ScoreNormalization | None = None
     """None: RPC for a class with `normalize`. NONE for a class with a per-node `score` and without
     `pre_score`. PLUGIN for every other class.
     """
-    answers_early: ClassVar[bool | None] = None
+    answers_early: bool | None = None
     """For a served plugin: PreFilter also answers Filter, and PreScore also answers Score. Where the
     normalization is NONE or HOST_*, PreFilter and Filter answer Score too. A pod then costs one round trip up
     to Score.
@@ -279,9 +281,9 @@ class Plugin:
     than 50 ms. False: never; right for a class whose PreScore skips, or stores values, depending on the
     candidates. With `reads_shared`: never.
     """
-    reads_shared: ClassVar[Sequence[str]] = ()
+    reads_shared: Sequence[str] = ()
     """The shared cycle-state keys (`<plugin>/<key>`) that the plugin reads."""
-    events: ClassVar[Sequence[EventInterest] | None] = None
+    events: Sequence[EventInterest] | None = None
     """The cluster events that can make a pod schedulable which this plugin rejected. None: any event. Empty:
     no event.
     """
@@ -291,7 +293,7 @@ class Plugin:
     """
     max_concurrency: ClassVar[int] = 0
     """The number of binding-cycle calls at the same time. 0: the host decides."""
-    depends_on: ClassVar[DependsOn | None] = None
+    depends_on: DependsOn | None = None
     """None: the host keeps no answer from one pod to the next, at any extension point, and `sign`,
     `sign_spec`, `sign_queue` and `sign_fields` have no effect.
 
@@ -301,7 +303,7 @@ class Plugin:
     wishes and the Node objects alone, not from the pods on the nodes and not from the nodes that PreScore
     gets. The host reuses them for equal pods until a Node object changes.
     """
-    reads: ClassVar[Sequence[NodeColumn | NodeLabel] | None] = None
+    reads: Sequence[NodeColumn | NodeLabel] | None = None
     """For a class that depends on NODE or ROW: all parts of a node's row that Filter and Score read. Nodes
     that are alike in these parts share the answer, so the class is asked about one of them. Empty: the
     answer is the same for all nodes. None: not declared; each row is asked about.
@@ -313,7 +315,7 @@ class Plugin:
     refuses the plugin. None: True for a class whose own code calls the host, as with `handle.allow` or
     `handle.requeue`. Reads of the local copy (`handle.objects`, `handle.snapshot`) do not count.
     """
-    sign_fields: ClassVar[Sequence[PodField] | None] = None
+    sign_fields: Sequence[PodField] | None = None
     """All fields of a pod that the plugin's answers follow from. The methods `sign` and `sign_queue` take
     precedence for their calls. None: all of the pod's wishes. The host of a served plugin knows only these
     fields: it calls `queueing_hint` for one of the waiting pods that are equal in them. With `depends_on`

@@ -20,7 +20,7 @@ from support.asks_for_filters import new
 class TakesItsTime(Plugin):
     """Passes every node. A new one only once `gate` is open."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
     gate: ClassVar[asyncio.Event] = asyncio.Event()
     asked: ClassVar[list[str]] = []
 
@@ -38,7 +38,7 @@ class AsksAtOnce(Plugin):
     `asks-and-goes`: a question whose answer PostFilter does not wait for.
     """
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
     answers: ClassVar[dict[str, Any]] = {}
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:

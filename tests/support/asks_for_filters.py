@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
@@ -54,7 +54,7 @@ def questions(old: Pod) -> list[list[Scenario]]:
 class AsksForFilters(Plugin):
     """Rejects every node itself, which RunFilters leaves out. `args`: `folder` of the notes."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

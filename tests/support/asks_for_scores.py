@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -29,7 +29,7 @@ class AsksForScores(Plugin):
     node's name; what it answers early says nothing of closed nodes. `args`: `folder`, `nodes` to ask about.
     """
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -20,26 +20,29 @@ CLAIMS = "persistentvolumeclaims"
 class ByArguments(Plugin):
     """Lets pods onto nodes once a claim exists.
 
-    Arguments: `claim` (the claim's name; none: every pod may go), `mode` (`SNAPSHOT`; none: by names),
-    `needs` (declared as it is).
+    Arguments: `claim` (the claim's name; none: every pod may go), `closed` (true: no pod may go), `mode`
+    (`SNAPSHOT`; none: by names), `needs` (declared as it is).
     """
 
     node_mode = NodeMode.NAMES
-    needs: ClassVar[Sequence[Need]] = ()
-    events: ClassVar[Sequence[EventInterest]] = (EventInterest("Node", ("add",)),)
+    needs: Sequence[Need] = ()
+    events: Sequence[EventInterest] = (EventInterest("Node", ("add",)),)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._claim = str(args.get("claim", ""))
+        self._is_closed = bool(args.get("closed"))
         if self._claim:
-            self.needs = [Need.objects(CLAIMS)]  # type: ignore[misc]
-            self.events = [EventInterest("PersistentVolumeClaim", ("add",))]  # type: ignore[misc]
+            self.needs = [Need.objects(CLAIMS)]
+            self.events = [EventInterest("PersistentVolumeClaim", ("add",))]
             self._claims = handle.objects(CLAIMS)
         if "mode" in args:
-            self.node_mode = NodeMode[args["mode"]]  # type: ignore[misc]
+            self.node_mode = NodeMode[args["mode"]]
         if "needs" in args:
-            self.needs = args["needs"]  # type: ignore[misc]
+            self.needs = args["needs"] or ()
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        if self._is_closed:
+            return Status.unschedulable("no pod may go")
         if self._claim and self._claims.get(self._claim, pod.namespace) is None:
             return Status.unschedulable(f"waits for the claim {self._claim}")
         return SUCCESS

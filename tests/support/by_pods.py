@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 class ByPods(Plugin):
     """A point per pod on the node; notes which rows it was asked about."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
     asked: ClassVar[list[list[str]]] = []
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
@@ -34,7 +34,7 @@ class ByPods(Plugin):
 class Empty(Plugin):
     """Only nodes without a pod; notes which rows it was asked about."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """All pods are the same to it."""

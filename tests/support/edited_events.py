@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_plugins import taint_toleration
 from berth_sdk.events import EventInterest, Hint
@@ -12,7 +11,7 @@ from berth_sdk.events import EventInterest, Hint
 class TaintToleration(taint_toleration.TaintToleration):
     """Tries its pods again whenever a node's labels change, and not when the node loses a taint."""
 
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("update.labels",)),
         EventInterest("Pod", ("update.tolerations",), Hint.ASK_PLUGIN),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 class Everything(Plugin):
     """Does what the pod's labels say; `log` in its arguments is the file that it writes to."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.RPC
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.labels"), Hint.ASK_PLUGIN),
     )
 

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import grpc
 import numpy as np
@@ -62,12 +62,10 @@ _LOCK = threading.Lock()
 class Faulty(Plugin):
     """An honest plugin: its pods' labels say what it does. The faults are the process's."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
-    answers_early: ClassVar[bool | None] = False  # each call of the contract is to be made, and to go wrong
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
+    answers_early: bool | None = False  # each call of the contract is to be made, and to go wrong
     normalization = ScoreNormalization.RPC
-    events: ClassVar[Sequence[EventInterest] | None] = (
-        EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),
-    )
+    events: Sequence[EventInterest] | None = (EventInterest("Node", ("update.labels",), Hint.ASK_PLUGIN),)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 class Gatekeeper(Plugin):
     """`arrived`: written when Filter is asked; `gate`: the file it waits for; `seen`: what it saw then."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -84,8 +84,8 @@ class Holdfast(Plugin):
 class ClaimKeeper(Plugin):
     """PreEnqueue that lets a pod in once the claim of its name exists."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.objects("persistentvolumeclaims"),)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.objects("persistentvolumeclaims"),)
+    events: Sequence[EventInterest] | None = (
         EventInterest("PersistentVolumeClaim", ("add",), Hint.ASK_PLUGIN),
     )
 

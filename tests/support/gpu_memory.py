@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -28,8 +27,8 @@ class GpuMemory(Plugin):
     host never asks about such a pod.
     """
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
+    events: Sequence[EventInterest] | None = (
         EventInterest("Pod", ("delete",)),
         EventInterest("Node", ("add", "update.labels")),
     )

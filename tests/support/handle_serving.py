@@ -15,7 +15,7 @@ from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, Un
 from berth_host.handle.calls import HandleSeams, ReadScenarios
 from berth_host.handle.server import HandleServer
 from berth_sdk.errors import HandleError
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import ExtensionPoint, NodeMode
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import Need
@@ -54,6 +54,7 @@ DESCRIPTORS = {
         name="Demo", points=(ExtensionPoint.PERMIT,), needs=(Need.nodes(), Need.objects("configmaps"))
     ),
     "Sorter": Descriptor(name="Sorter", points=(ExtensionPoint.QUEUE_SORT,)),
+    "ByNames": Descriptor(name="ByNames", points=(ExtensionPoint.POST_FILTER,), node_mode=NodeMode.NAMES),
 }
 
 
@@ -213,7 +214,7 @@ async def serving(
     )
     server = HandleServer(seams, tcp=tcp)
     await server.start()
-    granted = await server.grant("attachment-1", frozenset({"Demo", "Sorter"}))
+    granted = await server.grant("attachment-1", frozenset(DESCRIPTORS))
     made = Serving(server, granted, backend, state)
     try:
         yield made

@@ -71,8 +71,8 @@ NEEDS = (
 class Spread(Plugin):
     """TABLE: reads pods on other nodes."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
+    depends_on: DependsOn | None = DependsOn.TABLE
+    needs: Sequence[Need] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         counts = self._counts(pod, nodes)
@@ -94,8 +94,8 @@ class Spread(Plugin):
 class ServedLabels(Plugin):
     """TABLE: reads objects beside the tables, node by node."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(SERVICES))
+    depends_on: DependsOn | None = DependsOn.TABLE
+    needs: Sequence[Need] = (Need.nodes(), Need.objects(SERVICES))
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
         served = [item.get("spec.zone") for item in self.handle.objects(SERVICES).list()]
@@ -105,8 +105,8 @@ class ServedLabels(Plugin):
 class Neighbours(Plugin):
     """ROW, node by node: names and priorities of the pods on the node."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
+    depends_on: DependsOn | None = DependsOn.ROW
+    needs: Sequence[Need] = (Need.nodes(), Need.pods(label_prefixes=("app",)))
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
         names = [f"{other.name}={other.labels.get('app')}" for other in node.pods]
@@ -119,8 +119,8 @@ class Neighbours(Plugin):
 class Heights(Plugin):
     """NODE, table style, signed: an annotation of the pod, labels and allocatable of nodes."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.NODE
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         return pod.annotations.get("avoid", "?")
@@ -137,9 +137,9 @@ class Heights(Plugin):
 class Licences(Plugin):
     """TABLE, with SKIPs that follow from the objects: the services say which pods it concerns."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods(), Need.objects(SERVICES))
+    depends_on: DependsOn | None = DependsOn.TABLE
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
+    needs: Sequence[Need] = (Need.nodes(), Need.pods(), Need.objects(SERVICES))
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         services = len(self.handle.objects(SERVICES).list())
@@ -170,8 +170,8 @@ class Licences(Plugin):
 class Porter(Plugin):
     """Leaves Filter of most pods alone, and signs so; counts pods for all."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.TABLE
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         return pod.priority or (NoConcern.FILTER, 0)
@@ -189,8 +189,8 @@ class Porter(Plugin):
 class Landlord(Plugin):
     """Leaves most pods alone for good, and has no PreScore to say so."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.TABLE
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         return pod.priority or NoConcern.CYCLE

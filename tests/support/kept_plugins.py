@@ -26,8 +26,8 @@ class Census(Plugin):
     larger ones are better.
     """
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.NODES
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """All databases are the same."""
@@ -63,9 +63,9 @@ def _is_database(pod: Pod) -> bool:
 class Fickle(Plugin):
     """Counts pods, or fails at the point that `fails` names."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    reads: ClassVar[Sequence[NodeColumn] | None] = (NodeColumn.POD_COUNT,)
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
+    reads: Sequence[NodeColumn] | None = (NodeColumn.POD_COUNT,)
     fails: ClassVar[str] = ""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:

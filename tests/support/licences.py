@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import NodeMode, Plugin
@@ -18,8 +17,8 @@ LICENCES = 2
 class Licences(Plugin):
     """So many pods with the label `licensed` may be on nodes at once."""
 
-    node_mode: ClassVar[NodeMode] = NodeMode.NAMES
-    needs: ClassVar[Sequence[Need]] = (Need.pods(),)
+    node_mode: NodeMode = NodeMode.NAMES
+    needs: Sequence[Need] = (Need.pods(),)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         holders = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
@@ -36,7 +36,7 @@ _LOOKS_S: Final = 0.02
 class Meddles(Plugin):
     """Arguments: `folder`."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.whole_pod(), Need.objects(CLAIMS))
+    needs: Sequence[Need] = (Need.whole_pod(), Need.objects(CLAIMS))
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

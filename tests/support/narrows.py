@@ -8,7 +8,6 @@ eligible nodes, joined by dots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -22,7 +21,7 @@ from berth_sdk.tables import NodeTable
 class Left(Plugin):
     """Woken by new nodes alone."""
 
-    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("Node", ("add",)),)
+    events: Sequence[EventInterest] | None = (EventInterest("Node", ("add",)),)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
         """See the module."""
@@ -41,7 +40,7 @@ class Left(Plugin):
 class Right(Left):
     """The same, behind it; woken by pods that leave as well."""
 
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add",)),
         EventInterest("Pod", ("delete",)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
@@ -35,7 +35,7 @@ _TOO_BIG: Final = 101
 class Probe(Plugin):
     """Every extension point but QueueSort and PostFilter."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER  # annotations are no wishes: share nothing
+    depends_on: DependsOn | None = DependsOn.OTHER  # annotations are no wishes: share nothing
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

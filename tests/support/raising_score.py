@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
@@ -25,7 +23,7 @@ class RaisingScore(Plugin):
 class RefusingScore(Plugin):
     """Answers a Status in place of a score."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int | Status:
         """Fail, in words of its own."""
@@ -35,7 +33,7 @@ class RefusingScore(Plugin):
 class RefusingScores(Plugin):
     """Answers a Status in place of the scores of all nodes."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     async def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Fail, in words of its own, with a code that Score does not have."""
@@ -45,7 +43,7 @@ class RefusingScores(Plugin):
 class RefusingNormalize(Plugin):
     """Answers a Status in place of normalised scores."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+    depends_on: DependsOn | None = DependsOn.OTHER
 
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
         """Score all nodes alike."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.extension_points import Plugin
 from berth_sdk.needs import Need
@@ -15,7 +14,7 @@ from berth_sdk.tables import NodeTable
 class ReadsServices(Plugin):
     """Served by tests as `support.reads_services:ReadsServices`."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
+    needs: Sequence[Need] = (Need.nodes(), Need.objects("services"))
 
     def filter_nodes(self, state: object, pod: Pod, nodes: NodeTable) -> Status:
         """Reject every node for a pod without a Service."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -17,7 +17,7 @@ from berth_sdk.tables import NodeTable
 class SecondTry(Plugin):
     """Rejects a pod at its first attempt."""
 
-    events: ClassVar[Sequence[EventInterest] | None] = tuple(
+    events: Sequence[EventInterest] | None = tuple(
         map(
             EventInterest,
             (

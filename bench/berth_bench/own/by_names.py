@@ -7,7 +7,6 @@ The rule rejects the node that is named last, and prefers nodes by the length of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 class ByNames(Plugin):
     """The rule over names: requests and answers name the nodes."""
 
-    needs: ClassVar[Sequence[Need]] = ()
+    needs: Sequence[Need] = ()
     node_mode = NodeMode.NAMES
     pod_sensitivity = PodSensitivity.NONE
     normalization = ScoreNormalization.NONE

@@ -6,7 +6,6 @@ Served by `berth-sdk serve berth_bench.own.enough_members:EnoughMembers`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
@@ -18,7 +17,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 class EnoughMembers(Plugin):
     """Accepts a placement in which the minimum of the group has nodes."""
 
-    needs: ClassVar[Sequence[Need]] = ()
+    needs: Sequence[Need] = ()
 
     def placement_feasible(self, state: CycleState, group: GroupView, progress: PlacementProgress) -> Status:
         """Return SUCCESS with enough members on nodes, UNSCHEDULABLE where the rest cannot suffice."""

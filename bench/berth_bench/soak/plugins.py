@@ -77,7 +77,7 @@ class SoakFit(_Versioned):
 class SoakRank(_Versioned):
     """Score. Its wrong answers are scores of 1000."""
 
-    normalization: ClassVar[ScoreNormalization] = ScoreNormalization.NONE
+    normalization: ScoreNormalization = ScoreNormalization.NONE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return arbitrary scores that are constant for each node."""

@@ -6,7 +6,7 @@ serve berth_bench.versus.label_rank:LabelRank`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -29,7 +29,7 @@ class LabelRank(Plugin):
     """A plugin over the table. It declares no `depends_on`, so it is called about every pod."""
 
     # A node's score does not depend on other nodes.
-    normalization: ClassVar[ScoreNormalization] = ScoreNormalization.NONE
+    normalization: ScoreNormalization = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Accept nodes that are not closed."""

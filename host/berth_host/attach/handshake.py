@@ -376,7 +376,8 @@ class _Reader:
             self._warn(f"has a label selector that cannot be read ({err}); all objects count")
             selector = ""
         ask = message.hint == identity_pb2.EventInterest.HINT_ASK_PLUGIN
-        return EventInterest(message.resource, actions, Hint.ASK_PLUGIN if ask else Hint.QUEUE, selector)
+        hint = Hint.ASK_PLUGIN if ask else Hint.QUEUE
+        return EventInterest(message.resource, actions, hint, selector, tuple(message.profiles))
 
     def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
         """Return the requested deadlines in seconds, by extension point.

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from berth_sdk.events import POD_RESOURCES
+from berth_sdk.events import ANY_RESOURCE, POD_RESOURCES
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor
@@ -23,12 +23,7 @@ from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.cluster import UnavailableError
 from berth_host.queue.events import WILDCARD
-from berth_host.queue.registrations import (
-    ANY_RESOURCE,
-    REJECTING_POINTS,
-    Registration,
-    registrations_of,
-)
+from berth_host.queue.registrations import REJECTING_POINTS, Registration, registrations_of
 from berth_host.rpc.client import PluginClient
 
 WATCH_S: Final = 10.0

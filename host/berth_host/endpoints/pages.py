@@ -157,13 +157,13 @@ def _profile(host: HostOfPlugins, client: PluginClient) -> dict[str, Any]:
         "schedulerName": client.profile,
         "points": points,
         "failing": client.is_failing,
-        "declares": _declares(client.descriptor),
+        "declares": _declares(client.descriptor, client.profile),
     }
 
 
-def _declares(descriptor: Descriptor) -> dict[str, Any]:
+def _declares(descriptor: Descriptor, profile: str) -> dict[str, Any]:
     """Return what the plugin declares with its arguments, in the words of the contract's enums."""
-    events = descriptor.events
+    events = descriptor.events_in(profile)
     return {
         "nodeMode": descriptor.node_mode.name,
         "needs": [f"{need.kind.name} {need.resource}".rstrip() for need in descriptor.needs],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import ExtensionPoint, NodeMode
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import handle_pb2
 from berth_sdk.pod_group import PodGroupReader
@@ -253,9 +253,12 @@ READ_STATE: Final = ServedCall(rpc="ReadState", in_chunks=True, holds_data=True,
 async def _run_filters(
     host: HandleSeams, request: handle_pb2.RunFiltersRequest
 ) -> handle_pb2.RunFiltersResponse:
+    descriptor = host.descriptor_of(request.plugin)
+    mode = NodeMode.NAMES if descriptor is None else descriptor.node_mode
+
     def read(nodes: NodeTable) -> list[Scenario]:
         reader = ScenarioReader(nodes)
-        return [reader.read(message) for message in request.scenarios]
+        return [reader.read(message, mode) for message in request.scenarios]
 
     statuses = await host.filters.run_filters(request.plugin, request.cycle_id, read)
     return handle_pb2.RunFiltersResponse(statuses=[encode_status(status) for status in statuses])

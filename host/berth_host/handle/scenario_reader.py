@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.pod import Pod
@@ -27,8 +28,8 @@ class ScenarioReader:
         self._nodes = nodes
         self._slots = {slot: i for i, slot in enumerate(nodes.slots.tolist())}
 
-    def read(self, message: scheduling_pb2.Scenario) -> Scenario:
-        """Return the scenario of a message."""
+    def read(self, message: scheduling_pb2.Scenario, mode: NodeMode) -> Scenario:
+        """Return the scenario of a message. `mode`: the plugin's; only in SNAPSHOT mode an index is read."""
         if not message.HasField("node"):
             raise ScenarioError("a scenario is about one node, and this one about none")
         changed = message.node
@@ -36,6 +37,12 @@ class ScenarioReader:
             return self._read_new(changed)
         name = changed.node_name
         if not name:
+            if mode is NodeMode.NAMES:
+                raise ScenarioError(
+                    "a scenario has no node_name, and the plugin's node mode is NAMES: set"
+                    " ScenarioNode.node_name, or `state` for a new node (node_index is read in SNAPSHOT mode"
+                    " only)"
+                )
             position = self._slots.get(changed.node_index)
             if position is None:
                 raise ScenarioError(f"no node has the index {changed.node_index}")

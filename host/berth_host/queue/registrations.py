@@ -11,27 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_sdk.events import ActionType, EventInterest, Hint
+from berth_sdk.events import ANY_RESOURCE, ActionType, EventInterest, Hint
 from berth_sdk.selectors import LabelSelector
 
 from berth_host.queue.events import WILDCARD, QueueEvent
 
 REJECTING_POINTS: Final = frozenset({"preEnqueue", "preFilter", "filter", "reserve", "permit"})
 """The extension points at which plugins can reject pods; the registrations of other plugins are not used."""
-
-ANY_RESOURCE: Final = (
-    "Pod",
-    "Node",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "storage.k8s.io/CSINode",
-    "storage.k8s.io/CSIDriver",
-    "storage.k8s.io/CSIStorageCapacity",
-    "storage.k8s.io/StorageClass",
-    "resource.k8s.io/ResourceClaim",
-    "resource.k8s.io/DeviceClass",
-)
-"""The resources of a plugin that declares no events: every action on these counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

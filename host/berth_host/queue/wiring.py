@@ -93,7 +93,7 @@ class QueueWiring:
         """Yield the events of an attached plugin with the schedulerName of each of its profiles."""
         for scheduler_name, rejecting, clients in self._clients:
             if plugin in rejecting and plugin in clients:
-                yield scheduler_name, self._declared(plugin, clients[plugin])
+                yield scheduler_name, self._declared(plugin, scheduler_name, clients[plugin])
 
     def profiles(
         self,
@@ -124,7 +124,7 @@ class QueueWiring:
                 plugin.client.name: self._questions.gate(plugin.client)
                 for plugin in points[ExtensionPoint.PRE_ENQUEUE]
             },
-            registrations=self._registrations(rejecting, clients),
+            registrations=self._registrations(profile.scheduler_name, rejecting, clients),
             hint=self._questions.hint(dict(clients)),
             signs={
                 name: sign
@@ -137,7 +137,7 @@ class QueueWiring:
         )
 
     def _registrations(
-        self, rejecting: frozenset[str], clients: Mapping[str, PluginClient]
+        self, profile: str, rejecting: frozenset[str], clients: Mapping[str, PluginClient]
     ) -> dict[str, tuple[Registration, ...]]:
         """Return the events that every plugin of `rejecting` declares, and those of extenders.
 
@@ -150,13 +150,13 @@ class QueueWiring:
             result[EXTENDER] = registrations_of(None)
         for name in sorted(rejecting):
             if name in clients:
-                result[name] = self._declared(name, clients[name])
+                result[name] = self._declared(name, profile, clients[name])
             elif name in DEFAULT_PLUGINS_BY_NAME:
                 result[name] = registrations_of(self._emulation.events.get(name, ()))
         return result
 
-    def _declared(self, name: str, client: PluginClient) -> tuple[Registration, ...]:
-        return registrations_of(self._emulation.events.get(name, client.descriptor.events))
+    def _declared(self, name: str, profile: str, client: PluginClient) -> tuple[Registration, ...]:
+        return registrations_of(self._emulation.events.get(name, client.descriptor.events_in(profile)))
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """Return the one QueueSort plugin, which is the same in every profile."""

@@ -74,7 +74,7 @@ class DynamicResources(Plugin):
     claims.
     """
 
-    needs: ClassVar[Sequence[Need]] = (
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.objects(CLAIMS),
@@ -83,13 +83,13 @@ class DynamicResources(Plugin):
         Need.objects(TAINT_RULES),
     )
     # Reserved devices are in the plugin's memory alone.
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.OTHER
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
     # A deleted pod gives no claim back.
-    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
+    pod_sensitivity: PodSensitivity | None = PodSensitivity.NONE
     # PreBind waits for devices, up to ten minutes.
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 660.0}
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest(CLAIM_KIND, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update.generatedResourceClaim",), Hint.ASK_PLUGIN),

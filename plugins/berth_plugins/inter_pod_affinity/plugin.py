@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -49,16 +49,16 @@ class InterPodAffinity(Plugin):
     running pods.
     """
 
-    needs: ClassVar[Sequence[Need]] = (
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.pods(),
         Need.pod_objects(*_DROPPED),
         Need.objects(RESOURCE),
     )
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MIN_MAX
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MIN_MAX
+    depends_on: DependsOn | None = DependsOn.TABLE
+    events: Sequence[EventInterest] | None = (
         EventInterest(ASSIGNED_POD, ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update.labels",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.labels", "delete"), Hint.ASK_PLUGIN),

@@ -9,7 +9,7 @@ Source: `pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go`, 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -32,13 +32,13 @@ _COUNTED: Final = "counted"
 class NodeResourcesBalancedAllocation(Plugin):
     """Scores 50..100 by the standard deviation of the used fractions, without the pod and with it."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    reads: ClassVar[Sequence[NodeColumn] | None] = (
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    reads: Sequence[NodeColumn] | None = (
         NodeColumn.ALLOCATABLE,
         NodeColumn.REQUESTED,
     )
-    events: ClassVar[Sequence[EventInterest] | None] = ()
+    events: Sequence[EventInterest] | None = ()
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: NodeResourcesBalancedAllocationArgs. Raises PluginArgsError."""

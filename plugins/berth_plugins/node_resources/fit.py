@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -135,17 +135,17 @@ class NodeResourcesFit(Plugin):
     configured strategy.
     """
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects(CLASSES))
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    reads: ClassVar[Sequence[NodeColumn] | None] = (
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
+    needs: Sequence[Need] = (Need.nodes(), Need.objects(CLASSES))
+    depends_on: DependsOn | None = DependsOn.ROW
+    reads: Sequence[NodeColumn] | None = (
         NodeColumn.ALLOCATABLE,
         NodeColumn.REQUESTED,
         NodeColumn.NON_ZERO_REQUESTED,
         NodeColumn.POD_COUNT,
     )
-    sign_fields: ClassVar[Sequence[PodField] | None] = (PodField.REQUESTS,)
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    sign_fields: Sequence[PodField] | None = (PodField.REQUESTS,)
+    events: Sequence[EventInterest] | None = (
         EventInterest(ASSIGNED_POD, ("delete", "update.scaleDown"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update.scaleDown",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.allocatable"), Hint.ASK_PLUGIN),

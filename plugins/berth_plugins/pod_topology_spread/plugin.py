@@ -10,7 +10,7 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filterin
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -50,15 +50,15 @@ class PodTopologySpread(Plugin):
     domains with few pods for soft constraints.
     """
 
-    needs: ClassVar[Sequence[Need]] = (
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.pods(),
         *default_selector.NEEDS,
     )
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    normalization: ScoreNormalization | None = ScoreNormalization.RPC
+    depends_on: DependsOn | None = DependsOn.TABLE
+    events: Sequence[EventInterest] | None = (
         EventInterest(ASSIGNED_POD, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(TARGET_POD, ("update",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "delete", "update.labels", "update.taints"), Hint.ASK_PLUGIN),

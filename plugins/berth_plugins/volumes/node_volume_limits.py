@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -56,9 +56,9 @@ Names = dict[str, str]
 class NodeVolumeLimits(Plugin):
     """Rejects nodes where a CSI driver would have to attach more volumes than it can."""
 
-    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NODE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    needs: ClassVar[Sequence[Need]] = (
+    pod_sensitivity: PodSensitivity | None = PodSensitivity.NODE
+    depends_on: DependsOn | None = DependsOn.TABLE
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.pod_objects(*POD_FIELDS_TO_DROP),
@@ -69,7 +69,7 @@ class NodeVolumeLimits(Plugin):
         Need.objects(CSI_DRIVERS),
         Need.objects(ATTACHMENTS),
     )
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest(CSI_NODE_EVENT, ("add",)),
         EventInterest(CSI_NODE_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CSI_DRIVER_EVENT, ("update", "delete"), Hint.ASK_PLUGIN),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -106,14 +106,14 @@ class VolumeRestrictions(Plugin):
     pod may use is in use.
     """
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    needs: ClassVar[Sequence[Need]] = (
+    depends_on: DependsOn | None = DependsOn.TABLE
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.pod_objects(*POD_FIELDS_TO_DROP),
         Need.objects(CLAIMS),
     )
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest(ASSIGNED_POD, ("delete",), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add",)),

@@ -7,7 +7,7 @@ label values: `cloud-provider/volume/helpers/zones.go` (LabelZonesToSet).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -49,16 +49,16 @@ Topologies = list[tuple[str, frozenset[str]]]
 class VolumeZone(Plugin):
     """Rejects nodes in another zone or region than a volume of the pod."""
 
-    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
-    needs: ClassVar[Sequence[Need]] = (
+    pod_sensitivity: PodSensitivity | None = PodSensitivity.NONE
+    depends_on: DependsOn | None = DependsOn.TABLE
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.objects(CLAIMS),
         Need.objects(VOLUMES),
         Need.objects(CLASSES),
     )
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest(CLASS_EVENT, ("add",), Hint.ASK_PLUGIN),
         EventInterest("Node", ("add", "update.labels")),
         EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),

@@ -113,6 +113,12 @@ class Descriptor:
         """True if calls have the JSON of their pod."""
         return any(need.kind is NeedKind.WHOLE_POD for need in self.needs)
 
+    def events_in(self, profile: str) -> tuple[EventInterest, ...] | None:
+        """Return the events that pods of a profile, by schedulerName, wait for. None: any event."""
+        if self.events is None:
+            return None
+        return tuple(one for one in self.events if not one.profiles or profile in one.profiles)
+
     def has(self, point: ExtensionPoint) -> bool:
         """Return True if the plugin takes part in `point`."""
         return point in self.points
@@ -204,6 +210,14 @@ def describe_instance(plugin: object, name: str = "") -> Descriptor:
             raise PluginDefinitionError(
                 f"{known.name}.__init__ sets self.{attribute}, which may not depend on the arguments: declare"
                 f" {attribute} in the class, or call it self._{attribute} if it is your own"
+            )
+    for attribute, value in own.items():
+        # An empty list may be the author's own, to be filled later.
+        if isinstance(value, list) and not value:
+            raise PluginDefinitionError(
+                f"{known.name}.__init__ sets self.{attribute} to an empty list, and {attribute} is a"
+                f" declaration: write `self.{attribute} = ()` to declare none, or call it self._{attribute}"
+                " if it is your own"
             )
     return _derived(known.name, cls, Declarations(cls, own))
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from berth_sdk.errors import PluginArgsError
+from berth_sdk.events import ANY_RESOURCE, EventInterest
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.runtime.descriptor import Descriptor
 
 T = TypeVar("T")
+_ANY: Final = tuple(EventInterest(resource) for resource in ANY_RESOURCE)
+"""The events of a plugin that declares none."""
 
 
 def for_all_profiles(by_profile: Mapping[str, Descriptor]) -> Descriptor:
@@ -39,19 +42,35 @@ def for_all_profiles(by_profile: Mapping[str, Descriptor]) -> Descriptor:
     reads = [one.reads for one in descriptors if one.reads is not None]
     by_row = depends_on in (DependsOn.NODE, DependsOn.ROW) and len(reads) == len(descriptors)
     fields = [one.sign_fields for one in descriptors if one.sign_fields is not None]
-    events = [one.events for one in descriptors if one.events is not None]
     return replace(
         first,
         needs=_union(one.needs for one in descriptors),
         pod_sensitivity=max((one.pod_sensitivity for one in descriptors), key=lambda one: one.value),
         reads_shared=_union(one.reads_shared for one in descriptors),
-        # None is every event.
-        events=_union(events) if len(events) == len(descriptors) else None,
+        events=_events(by_profile),
         depends_on=depends_on,
         reads=frozenset().union(*reads) if by_row else None,
         signs_queue=all(one.signs_queue for one in descriptors),
         sign_fields=_union(fields) if depends_on and len(fields) == len(descriptors) else None,
         host_keeps_answers=depends_on in BY_ROW and all(one.host_keeps_answers for one in descriptors),
+    )
+
+
+def _events(by_profile: Mapping[str, Descriptor]) -> tuple[EventInterest, ...] | None:
+    """Return the events that the profiles' pods wait for. An event that not all wait for names its profiles.
+
+    None: any event, in every profile.
+    """
+    if all(one.events is None for one in by_profile.values()):
+        return None
+    waiting: dict[EventInterest, list[str]] = {}
+    for profile, one in by_profile.items():
+        for interest in dict.fromkeys(_ANY if one.events is None else one.events):
+            if not interest.profiles or profile in interest.profiles:
+                waiting.setdefault(replace(interest, profiles=()), []).append(profile)
+    return tuple(
+        interest if len(profiles) == len(by_profile) else replace(interest, profiles=tuple(profiles))
+        for interest, profiles in waiting.items()
     )
 
 

@@ -181,9 +181,10 @@ def _raw_scores(asked: Asked) -> NDArray[np.int64]:
 
 def _scenarios(asked: Asked) -> Scenarios:
     messages = asked.request.scenarios
+    mode = asked.call.runtime.descriptor.node_mode
     nodes = asked.call.snapshot([scenario.node.node_name for scenario in messages])
     try:
-        items = [decode_scenario(scenario, nodes) for scenario in messages]
+        items = [decode_scenario(scenario, nodes, mode) for scenario in messages]
         # With the pods at hand, the usage follows from them.
         usages = decode_scenario_usages(messages) if nodes.known_pods is None else None
         return Scenarios(nodes, items, usages)

@@ -204,4 +204,5 @@ def _encode_interest(interest: EventInterest) -> identity_pb2.EventInterest:
         actions=interest.actions,
         label_selector=interest.label_selector,
         hint=_HINTS[interest.hint],
+        profiles=interest.profiles,
     )

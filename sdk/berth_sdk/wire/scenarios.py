@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from berth_sdk.extension_points import NodeMode
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -48,17 +49,19 @@ def _new_node(node: Node) -> pb.NodeState:
     )
 
 
-def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable) -> Scenario:
+def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable, mode: NodeMode) -> Scenario:
     """Return a what-if about one node of `nodes`, the snapshot. Pods to remove are found there by uid.
 
-    Raises KeyError for a node that the snapshot lacks, and ValueError for a scenario without a node, or with
-    a new one, which the host brings by a delta.
+    Raises KeyError for a node that the snapshot lacks, and ValueError for a scenario without a node, without
+    the node's name in mode NAMES, or with a new node, which the host brings by a delta.
     """
     if not message.HasField("node"):
         raise ValueError("a scenario about no node")
     changed = message.node
     if changed.HasField("state"):
         raise ValueError(f"a scenario with a new node, {changed.state.name!r}: it has to come by a delta")
+    if mode is NodeMode.NAMES and not changed.node_name:
+        raise ValueError("a scenario without node_name, which the node mode NAMES requires")
     name = changed.node_name or _name_of(changed.node_index, nodes)
     known = _pods_on(name, nodes) if changed.removed else {}
     return Scenario(

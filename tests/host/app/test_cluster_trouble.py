@@ -234,8 +234,8 @@ async def test_unexpected_error_of_a_cluster_call_fails_only_the_attempt(call: s
 class FreesService(Plugin):
     """No node will do until the service was changed."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
-    events: ClassVar[Sequence[EventInterest] | None] = (EventInterest("*"),)
+    needs: Sequence[Need] = (Need.nodes(), Need.objects("services"))
+    events: Sequence[EventInterest] | None = (EventInterest("*"),)
 
     def filter_nodes(self, state: object, pod: Pod, nodes: Any) -> Status:
         service = self.handle.objects("services").get("web", "default")
@@ -278,7 +278,7 @@ async def test_failed_change_of_post_filter_is_reported_and_the_pod_requeued(fau
 
 async def test_deletion_of_a_missing_object_counts_as_done() -> None:
     class Clears(Plugin):
-        needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
+        needs: Sequence[Need] = (Need.nodes(), Need.objects("services"))
 
         def pre_bind(
             self, state: object, pod: Pod, node_name: str, patched: Sequence[PatchResult]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from berth_host.app.reload import reload
 from berth_host.config.loading import load_configuration
 from berth_host.endpoints.pages import plugins_answer
 from berth_host.errors.plugins import PluginLoadError
+from berth_host.explain.diagnosis import Diagnosis
 from support.by_arguments import CLAIMS
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
@@ -42,8 +43,10 @@ def configured(where: str, path: Path, *args: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def running(where: str, path: Path, *args: Mapping[str, Any]) -> AsyncIterator[World]:
-    world = World([node("n0")], configuration=configured(where, path, *args))
+async def running(
+    where: str, path: Path, *args: Mapping[str, Any], on_attempt: Callable[[Diagnosis], None] = lambda _: None
+) -> AsyncIterator[World]:
+    world = World([node("n0")], configuration=configured(where, path, *args), on_attempt=on_attempt)
     if where != "endpoint":
         async with world:
             yield world
@@ -133,12 +136,12 @@ async def test_profiles_have_needs_of_their_own_and_one_node_mode_where_they_sha
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
     path = tmp_path / "p.sock"
-    claims = ("NAMES", [f"OBJECT {CLAIMS}"], ["Node add", "PersistentVolumeClaim add"])
+    own = ("NAMES", [f"OBJECT {CLAIMS}"], ["PersistentVolumeClaim add"])
     async with running(where, path, {}, {"claim": "gold"}) as world:
-        # In process each profile has its own instance; served, one descriptor holds for all of them.
+        # In process each profile has its own instance; served, the process has one copy of what all need.
         assert await placed(world, "free", 0)
-        own = ("NAMES", [f"OBJECT {CLAIMS}"], ["PersistentVolumeClaim add"])
-        assert declared(world) == ([NOTHING, own] if where == "inProcess" else [claims, claims])
+        first = NOTHING if where == "inProcess" else ("NAMES", [f"OBJECT {CLAIMS}"], ["Node add"])
+        assert declared(world) == [first, own]
         assert not await placed(world, "waits", 1)
         if where == "inProcess":
             await reloaded(world, where, path, {}, {"mode": "SNAPSHOT"})
@@ -148,3 +151,25 @@ async def test_profiles_have_needs_of_their_own_and_one_node_mode_where_they_sha
                 PluginLoadError, match="node_mode NAMES in profile s0, SNAPSHOT in profile s1"
             ):
                 await reloaded(world, where, path, {}, {"mode": "SNAPSHOT"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", EVERYWHERE)
+async def test_events_of_one_profile_do_not_wake_the_pods_of_another(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
+    tried: list[str] = []
+    profiles: list[dict[str, Any]] = [{"claim": "gold"}, {"closed": True}]
+    async with running(
+        where, tmp_path / "p.sock", *profiles, on_attempt=lambda one: tried.append(one.pod.name)
+    ) as world:
+        assert not await placed(world, "for-a-claim", 0)
+        assert not await placed(world, "for-a-node", 1)
+        tried.clear()
+        world.server.create(claim("silver"))
+        await world.settle()
+        assert tried == ["for-a-claim"]
+        world.server.create(node("n1"))
+        await world.settle()
+        assert tried == ["for-a-claim", "for-a-node"]

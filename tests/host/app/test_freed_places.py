@@ -5,7 +5,7 @@ devices that are given back, and nominations that are freed. In process and serv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from berth_sdk.cycle_state import CycleState
@@ -46,7 +46,7 @@ DELAYED = storage(
 class HoldsOnce(Plugin):
     """Holds pods labelled `hold` at Permit, and rejects them when they come again."""
 
-    events: ClassVar[Sequence[EventInterest] | None] = ()
+    events: Sequence[EventInterest] | None = ()
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

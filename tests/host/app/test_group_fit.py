@@ -123,7 +123,7 @@ async def test_answer_is_that_of_the_cycle_of_a_group(cpu: str) -> None:
 class Noting(Plugin):
     """Notes the reservations of trials."""
 
-    needs: ClassVar[Sequence[Need]] = ()
+    needs: Sequence[Need] = ()
     noted: ClassVar[list[tuple[str, str, bool]]] = []
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

@@ -38,7 +38,7 @@ TestServedAndInProcessComeToTheSame.settings = settings(
 class Marks(Plugin):
     """Reads the Node alone: keeps `strict` pods off nodes labelled `closed`, and prefers high marks."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    depends_on: DependsOn | None = DependsOn.NODE
     sign_fields = (PodField.LABELS,)
     asked: ClassVar[list[str]] = []
     """The calls, with the number of nodes."""

@@ -27,8 +27,8 @@ from support.waiting import PATIENCE_S, until
 class KeepsOut(Plugin):
     """No node takes a pod that a Service selects. Equal are pods that the same Services select."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.objects("services"))
-    depends_on: ClassVar[DependsOn | None] = DependsOn.TABLE
+    needs: Sequence[Need] = (Need.nodes(), Need.objects("services"))
+    depends_on: DependsOn | None = DependsOn.TABLE
     arrived: ClassVar[threading.Event] = threading.Event()
     goes_on: ClassVar[threading.Event] = threading.Event()
     asked: ClassVar[list[str]] = []

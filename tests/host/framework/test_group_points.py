@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,7 +186,7 @@ async def test_post_filters_are_asked_until_one_ends_it_and_their_reasons_are_co
 
 async def test_tries_are_bounded_and_end_with_the_call() -> None:
     class Keen:
-        needs: ClassVar[Sequence[Need]] = ()
+        needs: Sequence[Need] = ()
 
         def __init__(self, args: Mapping[str, Any], handle: Handle | None) -> None:
             self.kept: Tries | None = None

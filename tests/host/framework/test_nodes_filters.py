@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.model.node_statuses import NodeStatuses
@@ -20,7 +20,7 @@ from support.frameworks import cycle_of, framework_of
 class OnlySmallClusters(Plugin):
     """A plugin that rejects all nodes while one has the label `full`."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
+    depends_on: DependsOn | None = DependsOn.NODES
 
     def filter_nodes(self, state: Any, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Return one verdict for all nodes."""
@@ -31,7 +31,7 @@ class OnlySmallClusters(Plugin):
 class AtMostTwoNodes(Plugin):
     """A plugin that counts the nodes at PreFilter, and rejects all at Filter if there are more than two."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODES
+    depends_on: DependsOn | None = DependsOn.NODES
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Write the count for Filter."""

@@ -121,7 +121,7 @@ async def test_row_26_a_refused_call_has_an_audit_line_without_the_token() -> No
         said = [(line["event"], line["plugin"], line["call"], line["reason"]) for line in lines]
         assert said == [
             ("audit.call_refused", "Demo", "Requeue", "no token of an attachment"),
-            ("audit.call_refused", "Stranger", "Requeue", "the token is for Demo, Sorter"),
+            ("audit.call_refused", "Stranger", "Requeue", "the token is for ByNames, Demo, Sorter"),
         ]
         assert "f" * 64 not in str(lines)
         assert host.token not in str(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from berth_host.errors.plugins import PluginLoadError
@@ -36,7 +36,7 @@ def test_a_plugin_that_asks_for_the_queue_before_there_is_one_is_refused() -> No
 class KeepsItsObjects(Plugin):
     """Takes its reader of declared objects when it is made."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.objects("persistentvolumeclaims"),)
+    needs: Sequence[Need] = (Need.objects("persistentvolumeclaims"),)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -49,7 +49,7 @@ class KeepsItsObjects(Plugin):
 class TakesOthersObjects(KeepsItsObjects):
     """Did not declare them."""
 
-    needs: ClassVar[Sequence[Need]] = ()
+    needs: Sequence[Need] = ()
 
 
 async def test_a_plugin_may_take_the_reader_of_its_objects_when_it_is_made() -> None:

@@ -225,6 +225,24 @@ async def test_scenarios_about_what_is_not_there_are_refused(scenario: schedulin
         assert (await host.refused("RunFilters", request))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("index", [0, 1], ids=["no index", "an index"])
+async def test_a_scenario_without_a_name_is_refused_in_names_mode(index: int) -> None:
+    async with serving() as host:
+        node = scheduling_pb2.ScenarioNode(node_index=index)
+        request = handle_pb2.RunFiltersRequest(
+            plugin="ByNames", cycle_id="open", scenarios=[scheduling_pb2.Scenario(node=node)]
+        )
+        assert await host.refused("RunFilters", request) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "a scenario has no node_name, and the plugin's node mode is NAMES: set ScenarioNode.node_name, or"
+            " `state` for a new node (node_index is read in SNAPSHOT mode only)",
+        )
+        node.node_name = "n1"
+        request.scenarios[0].node.CopyFrom(node)
+        (status,) = (await host.call("RunFilters", request)).statuses
+        assert status.code == pb.PluginStatus.CODE_SUCCESS
+
+
 SUMMARY = pb.NodeSummary(allocatable={"pods": 10})
 
 

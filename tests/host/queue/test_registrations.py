@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 from berth_host.queue.events import QueueEvent, timed_out
-from berth_host.queue.registrations import (
-    ANY_RESOURCE,
-    Registration,
-    RegistrationIndex,
-    registrations_of,
-)
-from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType, EventInterest, Hint
+from berth_host.queue.registrations import Registration, RegistrationIndex, registrations_of
+from berth_sdk.events import ANY_RESOURCE, ASSIGNED_POD, TARGET_POD, ActionType, EventInterest, Hint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from support.queue_parts import a_pod, node_added

@@ -16,6 +16,7 @@ from berth_host.queue.registrations import registrations_of
 from berth_host.queue.wiring import QueueWiring
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.runtime.descriptor import Descriptor
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 
@@ -81,9 +82,9 @@ class Declaring:
         self.reads = 0
 
     @property
-    def descriptor(self) -> SimpleNamespace:
+    def descriptor(self) -> Descriptor:
         self.reads += 1
-        return SimpleNamespace(events=())
+        return Descriptor(name=self.name, points=(ExtensionPoint.FILTER,), events=())
 
 
 async def unused() -> None:

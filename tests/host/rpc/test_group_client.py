@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ from support.frameworks import framework_of
 class Racks(Plugin):
     """Places a gang into one rack, and says in its answers what it was told."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -386,7 +386,7 @@ async def test_group_travels_whole(inner: PodGroup, word: str) -> None:
     class Echo(Plugin):
         """Answers with all that it was told of the group."""
 
-        needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+        needs: Sequence[Need] = (Need.nodes(),)
 
         def placement_generate(self, state: CycleState, group: GroupView, parent: Placement) -> Status:
             (child,) = group.children
@@ -415,7 +415,7 @@ async def test_group_travels_whole(inner: PodGroup, word: str) -> None:
 class Broken(Plugin):
     """Fails at every point about groups."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
 
     def placement_generate(self, state: CycleState, group: GroupView, parent: Placement) -> list[Placement]:
         raise RuntimeError("no racks today")

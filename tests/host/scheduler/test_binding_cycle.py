@@ -157,7 +157,7 @@ profiles:
 @pytest.mark.slow
 async def test_pre_bind_patches_are_applied_in_rounds_until_it_is_satisfied() -> None:
     class Annotates(Plugin):
-        needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+        needs: Sequence[Need] = (Need.nodes(),)
         rounds: ClassVar[list[list[PatchOutcome]]] = []
 
         def pre_bind(

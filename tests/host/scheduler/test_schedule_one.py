@@ -117,7 +117,7 @@ async def test_victims_of_post_filter_are_evicted_and_the_pod_takes_the_place() 
 
 async def test_post_filter_that_names_a_stronger_victim_is_refused_and_evicts_no_pod() -> None:
     class Traitor(Plugin):
-        needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+        needs: Sequence[Need] = (Need.nodes(), Need.pods())
 
         def post_filter(self, state: object, pod: Pod, rejections: NodeRejections) -> PostFilterResult:
             other = next(other for each in self.handle.snapshot() for other in each.pods)
@@ -134,7 +134,7 @@ async def test_post_filter_that_names_a_stronger_victim_is_refused_and_evicts_no
 
 async def test_pod_that_a_plugin_activates_leaves_the_pool_when_the_cycle_succeeds() -> None:
     class Shepherd(Plugin):
-        events: ClassVar[Sequence[EventInterest] | None] = ()
+        events: Sequence[EventInterest] | None = ()
         released: ClassVar[list[str]] = []
 
         def pre_filter(self, state: CycleState, pod: Pod, nodes: object) -> Status:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from berth_sdk.errors import UndeclaredError
@@ -26,7 +26,7 @@ READINGS: dict[str, Callable[[Any], object]] = {
 
 class Reads(Plugin):
     part = "pod.spec"
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
 
     def pre_enqueue(self, pod: QueuedPod) -> Status:
         READINGS[self.part](pod.pod)
@@ -45,7 +45,7 @@ class Reads(Plugin):
 
 
 class Whole(Reads):
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.whole_pod())
+    needs: Sequence[Need] = (Need.nodes(), Need.whole_pod())
 
 
 @pytest.mark.parametrize("part", READINGS)

@@ -405,7 +405,7 @@ def test_an_instance_declares_in_place_of_its_class() -> None:
         "needs": [Need.nodes()],
         "node_mode": NodeMode.NAMES,
         "depends_on": DependsOn.ROW,
-        "events": [],
+        "events": (),
         "limit": 3,
     }
     found = describe_instance(ByArgs(declared))
@@ -425,9 +425,11 @@ def test_an_instance_declares_in_place_of_its_class() -> None:
         ({"deadlines": {"filter": 1.0}}, "or call it self._deadlines if it is your own"),
         ({"node_mode": "names"}, "ByArgs.node_mode is 'names': it must be a NodeMode or None"),
         ({"events": [EventInterest("Nod")]}, "did you mean 'Node'"),
-        ({"reads": []}, "declares reads and no depends_on"),
+        ({"reads": ()}, "declares reads and no depends_on"),
+        ({"events": []}, r"sets self.events to an empty list.*: write `self.events = \(\)` to declare none"),
+        ({"needs": []}, "or call it self._needs if it is your own"),
     ],
-    ids=["not by arguments", "deadlines", "type", "event", "reads"],
+    ids=["not by arguments", "deadlines", "type", "event", "reads", "own list", "own needs"],
 )
 def test_what_an_instance_declares_is_checked_as_what_a_class_declares(
     declared: dict[str, Any], words: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ class Whole(Plugin):
 
     normalization = NONE
     depends_on = DependsOn.OTHER
-    answers_early: ClassVar[bool | None] = True
+    answers_early: bool | None = True
     takes_s = 0.0
 
     def __init__(self, *_made_with: object) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from berth_sdk.errors import PluginArgsError
-from berth_sdk.events import EventInterest
+from berth_sdk.events import ANY_RESOURCE, EventInterest
 from berth_sdk.extension_points import (
     DependsOn,
     ExtensionPoint,
@@ -31,14 +33,34 @@ def both(first: Descriptor, second: Descriptor) -> Descriptor:
     return found
 
 
-def test_needs_events_and_shared_reads_are_those_of_all() -> None:
-    first = one(needs=(Need.nodes(),), events=(NODE_ADD,), reads_shared=("A/x",))
-    second = one(needs=(Need.nodes(), Need.pods()), events=(POD_DELETE, NODE_ADD), reads_shared=("B/y",))
+def test_needs_and_shared_reads_are_those_of_all() -> None:
+    first = one(needs=(Need.nodes(),), reads_shared=("A/x",))
+    second = one(needs=(Need.nodes(), Need.pods()), reads_shared=("B/y",))
     found = both(first, second)
     assert found.needs == (Need.nodes(), Need.pods())
-    assert found.events == (NODE_ADD, POD_DELETE)
     assert found.reads_shared == ("A/x", "B/y")
-    assert both(first, one(events=None)).events is None
+
+
+def test_an_event_names_the_profiles_that_wait_for_it() -> None:
+    first = one(events=(NODE_ADD,))
+    found = both(first, one(events=(POD_DELETE, NODE_ADD))).events
+    assert found == (NODE_ADD, replace(POD_DELETE, profiles=("b",)))
+    assert both(first, one(events=())).events == (replace(NODE_ADD, profiles=("a",)),)
+    assert both(one(events=()), one(events=())).events == ()
+
+
+def test_any_event_is_that_of_the_profile_that_declares_none() -> None:
+    assert both(one(), one()).events is None
+    any_event = both(one(events=()), one(events=None)).events
+    assert any_event == tuple(EventInterest(resource, profiles=("b",)) for resource in ANY_RESOURCE)
+
+
+def test_an_event_for_another_profile_is_left_out() -> None:
+    for_a = replace(NODE_ADD, profiles=("a",))
+    assert both(one(events=(for_a,)), one(events=(for_a, POD_DELETE))).events == (
+        for_a,
+        replace(POD_DELETE, profiles=("b",)),
+    )
 
 
 def test_the_strictest_sensitivity_holds() -> None:

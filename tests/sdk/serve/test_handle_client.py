@@ -135,7 +135,7 @@ def way_back(tmp_path: Path) -> Iterator[tuple[Host, identity_pb2.HandleEndpoint
 class Asker(Plugin):
     """Keeps its handle where the test finds it."""
 
-    needs: ClassVar[tuple[Need, ...]] = (Need.nodes(), Need.objects(CLAIMS))
+    needs: tuple[Need, ...] = (Need.nodes(), Need.objects(CLAIMS))
     handles: ClassVar[list[Handle]] = []
 
     def __init__(self, args: Any, handle: Handle) -> None:

@@ -23,7 +23,7 @@ MEMBERS = [make_pod(f"w{i}", uid=f"w{i}") for i in range(3)]
 class Racks(Plugin):
     """One rack for a gang."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
 
     def placement_generate(
         self, state: CycleState, group: GroupView, parent: Placement

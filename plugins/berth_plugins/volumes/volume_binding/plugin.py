@@ -67,11 +67,11 @@ class VolumeBinding(Plugin):
     the node, and holds the pod until they are bound.
     """
 
-    pod_sensitivity: ClassVar[PodSensitivity | None] = PodSensitivity.NONE
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    pod_sensitivity: PodSensitivity | None = PodSensitivity.NONE
+    depends_on: DependsOn | None = DependsOn.OTHER
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 600.0}
-    needs: ClassVar[Sequence[Need]] = (
+    needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),
         Need.objects(CLAIMS),
@@ -81,7 +81,7 @@ class VolumeBinding(Plugin):
         Need.objects(CSI_DRIVERS),
         Need.objects(CSI_CAPACITIES),
     )
-    events: ClassVar[Sequence[EventInterest] | None] = (
+    events: Sequence[EventInterest] | None = (
         EventInterest(CLASS_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(CLAIM_EVENT, ("add", "update"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update")),

@@ -933,6 +933,7 @@ class EventInterest(_message.Message):
     ACTIONS_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
+    PROFILES_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """REQUIRED: the kind of object, spelled as in kube-scheduler's events: "Node", "storage.k8s.io/CSINode". "Pod" is any
     pod, and three narrower names are a part of it, for which the host asks fewer hints:
@@ -959,6 +960,12 @@ class EventInterest(_message.Message):
         warning.
         """
 
+    @_builtins.property
+    def profiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: the scheduler names of the profiles whose pods such an event helps, for a plugin that waits for other
+        events with the arguments of another profile; empty: all profiles.
+        """
+
     def __init__(
         self,
         *,
@@ -966,10 +973,11 @@ class EventInterest(_message.Message):
         actions: _abc.Iterable[_builtins.str] | None = ...,
         label_selector: _builtins.str = ...,
         hint: Global___EventInterest.Hint.ValueType = ...,
+        profiles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "hint", b"hint", "label_selector", b"label_selector", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "hint", b"hint", "label_selector", b"label_selector", "profiles", b"profiles", "resource", b"resource"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -306,9 +306,13 @@ class ScenarioNode(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     node_index: _builtins.int
-    """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index; 0 is a valid index."""
+    """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index; 0 is a valid index. In RunFilters a
+    name may stand in its place.
+    """
     node_name: _builtins.str
-    """REQUIRED in NAMES mode, unless `state` is set; else empty: the node's name."""
+    """REQUIRED in NAMES mode, unless `state` is set, and refused without: the node's name. Empty in SNAPSHOT mode, except
+    in RunFilters, where it may stand in place of the index.
+    """
     @_builtins.property
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
         """OPTIONAL: pods of the node to leave out, with namespace, name and uid. A plugin that declared KIND_POD_SUMMARY or

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,8 +138,8 @@ async def test_plugin_is_not_asked_to_score_nodes_that_it_has_yet_to_judge(tmp_p
 class Slow(Plugin):
     """A plugin like `ByPods`, which scores after many turns of the loop."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Sign all pods as equal."""

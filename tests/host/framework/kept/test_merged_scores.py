@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -47,9 +46,9 @@ async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
     class Scores(Plugin):
         """A plugin with one score for every node but the first."""
 
-        depends_on: ClassVar[DependsOn | None] = by
-        normalization: ClassVar[ScoreNormalization | None] = how
-        sign_fields: ClassVar[Sequence[PodField] | None] = fields
+        depends_on: DependsOn | None = by
+        normalization: ScoreNormalization | None = how
+        sign_fields: Sequence[PodField] | None = fields
 
         def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
             """Return 7 for the first node, `wrong` for the others."""
@@ -58,7 +57,7 @@ async def test_a_score_out_of_range_ends_the_cycle_as_it_does_without_sharing(
     class Alone(Scores):
         """The same plugin, called about every pod."""
 
-        depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
+        depends_on: DependsOn | None = DependsOn.OTHER
 
     columns = NodeColumns()
     for name in ("n0", "n1"):
@@ -72,8 +71,8 @@ async def test_first_row_with_a_score_counts_the_same_with_and_without_sharing()
     class ByLabel(Plugin):
         """A plugin that scores only nodes with a label, like a preferred node affinity."""
 
-        normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
-        depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+        normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
+        depends_on: DependsOn | None = DependsOn.NODE
 
         def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
             """Return 1 for nodes with the label, else 0."""
@@ -94,13 +93,13 @@ NODES = 12
 class Fullest(ByPods):
     """A plugin that normalises: the fullest node gets 100."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
 
 class ByName(ByPods):
     """A plugin that scores by the Node alone."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    depends_on: DependsOn | None = DependsOn.NODE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return the number in the node's name."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from berth_host.framework.framework import Framework, all_rows
@@ -35,8 +33,8 @@ def in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 class EvenOnly(Plugin):
     """A plugin that rejects nodes with an odd number, and scores each node by its number."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Reject nodes with an odd number."""

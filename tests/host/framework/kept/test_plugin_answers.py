@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
 
 import numpy as np
 from berth_host.framework.framework import Framework
@@ -28,8 +27,8 @@ class CountsAtScore(Plugin):
     state.
     """
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.OTHER
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Skip."""

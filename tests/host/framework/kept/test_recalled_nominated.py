@@ -5,7 +5,7 @@ nomination.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ NOT_PROMISED = Status.unschedulable("another node is promised")
 class AtMostOnePod(Plugin):
     """A plugin that allows one pod per node, and counts its calls and their nodes."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -59,7 +59,7 @@ class AtMostOnePod(Plugin):
 class KeepsPromises(Plugin):
     """A plugin that keeps a pod on its nominated node, and signs the whole pod with its nomination."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    depends_on: DependsOn | None = DependsOn.NODE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Reject the nodes other than the nominated node."""

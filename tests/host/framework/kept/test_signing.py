@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Hashable
-from typing import ClassVar
 
 import pytest
 from berth_host.framework.kept.signing import Signers
@@ -25,7 +24,7 @@ NODES = table_of("a", "b")
 class Signing(Plugin):
     """A plugin that counts its signatures."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.NODE
+    depends_on: DependsOn | None = DependsOn.NODE
 
     def filter(self, state: object, pod: Pod, node: NodeView) -> Status | None:
         """Pass all nodes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -31,8 +30,8 @@ OF_OTHERS = Status.unschedulable("what it finds is another pod's")
 class Remembers(Plugin):
     """A plugin that reads at Filter and Score the state of the point before, and fails without this state."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Sign all pods as equal."""
@@ -71,7 +70,7 @@ class Narrows(Remembers):
 class OnlyFilters(Plugin):
     """A plugin without a later point that would write the state again."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
     sign = Remembers.sign
     pre_filter = Remembers.pre_filter
     filter_nodes = Remembers.filter_nodes
@@ -80,7 +79,7 @@ class OnlyFilters(Plugin):
 class WritesForSome(Plugin):
     """A plugin without a signature, which writes state only for pods with the label."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Write the value of the label, if the pod has it."""
@@ -96,7 +95,7 @@ class WritesForSome(Plugin):
 class RejectsSome(Plugin):
     """A plugin without a signature, which ends PreFilter for pods with the label."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Reject pods with the label."""
@@ -197,7 +196,7 @@ async def test_state_written_for_a_new_answer_is_kept_for_the_next_pod() -> None
 class SignsInAPair(LooksAgainLater):
     """A plugin that signs, in a pair, that the pod does not concern it, but would score the pod."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Return the lack of concern, with a label beside it."""

@@ -118,12 +118,22 @@ def test_decoded_scenarios_equal_the_encoded_ones(mode: NodeMode, whole: bool) -
     new = make_pod("new", uid="new", cpu="2", labels={"a": "b"})
     scenarios = Scenarios(nodes, [Scenario("n1", (here,), (new,)), Scenario("n0")])
     messages = requests.encode_scenarios(scenarios, mode, whole=whole, usage=False)
-    first, second = (decode_scenario(message, nodes) for message in messages)
+    first, second = (decode_scenario(message, nodes, mode) for message in messages)
     assert (first.node_name, second.node_name) == ("n1", "n0")
     assert [pod.uid for pod in first.removed] == ["here"]
     (added,) = first.added
     assert (added.requests, added.labels) == (new.requests, new.labels)
     assert (added.object is not None) is whole
+
+
+def test_a_scenario_without_a_name_is_refused_in_names_mode_and_not_read_as_the_first_node() -> None:
+    nodes = make_table([make_node("n0")], [])
+    (message,) = requests.encode_scenarios(
+        Scenarios(nodes, [Scenario("n0")]), NodeMode.SNAPSHOT, whole=False, usage=False
+    )
+    assert decode_scenario(message, nodes, NodeMode.SNAPSHOT).node_name == "n0"
+    with pytest.raises(ValueError, match="a scenario without node_name, which the node mode NAMES requires"):
+        decode_scenario(message, nodes, NodeMode.NAMES)
 
 
 def test_decoded_queued_pods_and_events_equal_the_encoded_ones() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from berth_host.attach.configure import accept
@@ -40,7 +40,7 @@ from support.loopback import loopback_link
 class Roomy(Plugin):
     """Wants room for the pod, likes empty nodes."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.HOST_MAX_REVERSED
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

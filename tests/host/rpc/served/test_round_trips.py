@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,8 +43,8 @@ class Base(Plugin):
     """Machines may be busy: here nothing is too slow to be answered early."""
 
     answers_early = True
-    depends_on: ClassVar[DependsOn | None] = DependsOn.OTHER
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.HOST_MAX
+    depends_on: DependsOn | None = DependsOn.OTHER
+    normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
 
 
 class Prepares:
@@ -102,7 +102,7 @@ class Simple(Plugin):
 class PreScoreScore(Base):
     """A node's final score depends on the other candidates."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.PLUGIN
+    normalization: ScoreNormalization | None = ScoreNormalization.PLUGIN
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
         state.write("most", int(nodes.slots.max()))
@@ -119,7 +119,7 @@ class PreFilterFilter(Prepares, Judges, Base):
 class OnlyScore(Base):
     """One point."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.PLUGIN
+    normalization: ScoreNormalization | None = ScoreNormalization.PLUGIN
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         return 100 - nodes.slots.astype(np.int64)
@@ -142,7 +142,7 @@ class Skips(PreScores, Scores, Judges, Base):
 class ByPods(Prepares, Judges, Scores, Base):
     """Its answers are shared by row in its own process."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
+    depends_on: DependsOn | None = DependsOn.ROW
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
         return None
@@ -155,7 +155,7 @@ class Relative(Prepares, Judges, PreScoreScore):
 class TwoSteps(Prepares, Judges, PreScores, Scores, Base):
     """It brings its own scores to 0..100."""
 
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.RPC
+    normalization: ScoreNormalization | None = ScoreNormalization.RPC
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
@@ -172,8 +172,8 @@ class Asked(All):
 class Here(Plugin):
     """In the host, in front of the others: rejects n8 and gives points."""
 
-    depends_on: ClassVar[DependsOn | None] = DependsOn.ROW
-    normalization: ClassVar[ScoreNormalization | None] = ScoreNormalization.NONE
+    depends_on: DependsOn | None = DependsOn.ROW
+    normalization: ScoreNormalization | None = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         return Verdicts.reject_where(nodes.slots == 8, Status.unschedulable("not n8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def told(nodes: NodeTable) -> list[str]:
 class ByColumns(Plugin):
     """Rejects each row with its usage."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         return Verdicts.of([Status.unschedulable(text) for text in told(nodes)])
@@ -66,7 +65,7 @@ class ByName(ByScenarios):
 class ByNode(Plugin):
     """Rejects each node with its usage."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
 
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
         usage = node.usage

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from berth_host.rpc.call_rules import PointPolicy
@@ -34,7 +34,7 @@ POINTS = {point: PointPolicy(10.0) for point in ("filter", "preScore", "score")}
 class Crowded(Plugin):
     """Likes nodes with many pods; reads nodes and pods."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(), Need.pods())
+    needs: Sequence[Need] = (Need.nodes(), Need.pods())
     normalization = ScoreNormalization.NONE
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
@@ -49,7 +49,7 @@ class Crowded(Plugin):
 class Summary(Crowded):
     """The same by the counts of the nodes; reads no pods."""
 
-    needs: ClassVar[Sequence[Need]] = (Need.nodes(),)
+    needs: Sequence[Need] = (Need.nodes(),)
     pod_sensitivity = PodSensitivity.NONE
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
