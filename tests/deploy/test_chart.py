@@ -27,6 +27,7 @@ from berth_host.config.decoding.types_v1 import (
 )
 from support import chart
 from support.chart import Json, containers, of_kind, rendered, the
+from support.endpoints import BAD_ENDPOINTS, GOOD_ENDPOINTS
 
 SIDECAR: Json = {
     "name": "GpuShare",
@@ -94,7 +95,7 @@ def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
     }
     folders, sidecar = pod_of(manifests)["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
-    assert {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:/run/berth/plugins/gpus.sock"} in sidecar["env"]
+    assert {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///run/berth/plugins/gpus.sock"} in sidecar["env"]
     (scheduler,) = pod_of(manifests)["containers"]
     for container in (folders, sidecar, scheduler):
         assert {"name": "berth", "mountPath": "/run/berth"} in container["volumeMounts"]
@@ -453,6 +454,26 @@ def test_network_policy_has_sources_and_destinations() -> None:
 def test_wrong_values_are_refused(values: Json, said: str) -> None:
     with pytest.raises(chart.ChartError, match=said):
         rendered(values=values)
+
+
+@pytest.mark.parametrize("endpoint", BAD_ENDPOINTS)
+def test_an_endpoint_that_the_host_refuses_is_refused_by_the_chart_too(endpoint: str) -> None:
+    why = "unix:///absolute/path|host:port|at most 107 bytes|1 to 65535"
+    with pytest.raises(chart.ChartError, match=f"the endpoint of plugin A is .*(?:{why})"):
+        rendered(values={"plugins": [{"name": "A", "endpoint": endpoint}]})
+
+
+@pytest.mark.parametrize("endpoint", GOOD_ENDPOINTS)
+def test_an_endpoint_that_the_host_takes_is_taken(endpoint: str) -> None:
+    assert endpoint in scheduler_yaml(rendered(values={"plugins": [{"name": "A", "endpoint": endpoint}]}))
+
+
+def test_the_endpoint_of_a_sidecar_is_the_charts_alone() -> None:
+    env = [{"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///x.sock"}]
+    container = {**SIDECAR["container"], "env": env}
+    said = "GpuShare sets BERTH_PLUGIN_ENDPOINT, .* unix:///run/berth/plugins/gpus.sock, .* leave it out"
+    with pytest.raises(chart.ChartError, match=said):
+        rendered(values={"plugins": [{**SIDECAR, "container": container}]})
 
 
 def test_the_schema_knows_every_value_and_no_other() -> None:

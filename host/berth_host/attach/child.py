@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
-from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.addresses import endpoint_problem, is_local
 from berth_sdk.wire.credential import CREDENTIAL
 from berth_sdk.wire.grpc_core import without_setting
 
@@ -184,6 +184,19 @@ class ChildError(HostError):
     """The child could not be started, ended early, or did not write its handshake line."""
 
 
+def _place(title: str) -> tuple[Path, str]:
+    """Make the private folder of a child's socket; return it with the endpoint. Raises ChildError."""
+    folder = Path(tempfile.mkdtemp(prefix="berth-")).absolute()  # 0700
+    endpoint = f"unix://{folder}/plugin.sock"
+    if problem := endpoint_problem(endpoint):
+        folder.rmdir()
+        raise ChildError(
+            f"{title} cannot be started: its endpoint would be {endpoint}: {problem}: set TMPDIR to another"
+            " folder"
+        )
+    return folder, endpoint
+
+
 class Child:
     """A launched plugin process.
 
@@ -228,10 +241,10 @@ class Child:
 
         `title`: its name in errors. `plugins`: the plugins' names, for its log lines; empty for `title`.
         """
-        folder = Path(tempfile.mkdtemp(prefix="berth-"))  # 0700
+        folder, endpoint = _place(title)
         cookie, credential = secrets.token_hex(16), secrets.token_hex(32)
         environment = without_setting(os.environ) | {
-            "BERTH_PLUGIN_ENDPOINT": f"unix://{folder}/plugin.sock",
+            "BERTH_PLUGIN_ENDPOINT": endpoint,
             "BERTH_PLUGIN_COOKIE": cookie,
             CREDENTIAL: credential,
             "BERTH_HOST_PID": str(os.getpid()),
@@ -354,13 +367,14 @@ class Child:
             )
         if not isinstance(cookie, str) or not hmac.compare_digest(cookie.encode(), self._cookie.encode()):
             raise ChildError(f"{self._title} did not return its cookie: another process wrote the line")
-        if not self._is_local(self.address):
-            raise ChildError(f"{self._title} listens at {self.address!r}, which is not on this machine")
+        self._check_address(self.address)
 
-    def _is_local(self, address: object) -> bool:
-        if not isinstance(address, str):
-            return False
-        return address.startswith("unix:/") or is_loopback(host_of(address))
+    def _check_address(self, address: object) -> None:
+        problem = endpoint_problem(address) if isinstance(address, str) else "write it as a text"
+        if problem:
+            raise ChildError(f"{self._title} says that it listens at {address!r}: {problem}")
+        if not is_local(self.address):
+            raise ChildError(f"{self._title} listens at {self.address!r}, which is not on this machine")
 
 
 async def _first_line(stream: asyncio.StreamReader) -> bytes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.addresses import host_and_port, is_loopback
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.frames import framed_path
@@ -44,7 +44,7 @@ def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
         # Without this option the socket's path would become the authority, which servers may refuse.
         options = [*options, ("grpc.default_authority", "localhost")]
         return grpc.aio.insecure_channel(endpoint, options=options)
-    host, _ = host_and_port(endpoint)
+    host, _ = _tcp_address(endpoint)
     if place.tls is not None:
         from berth_host.attach.tls import channel_credentials
 
@@ -62,9 +62,11 @@ def socket_path(endpoint: str) -> Path:
     return Path(endpoint.removeprefix("unix:").removeprefix("//"))
 
 
-def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Split `HOST:PORT` or `[ADDRESS]:PORT`."""
-    return host_of(endpoint), int(endpoint.rpartition(":")[2])
+def _tcp_address(endpoint: str) -> tuple[str, int]:
+    found = host_and_port(endpoint)
+    if found is None:
+        raise DialError(f"{endpoint!r} is no address: write it as unix:///absolute/path or host:port")
+    return found
 
 
 def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
@@ -109,7 +111,7 @@ async def peer_at(endpoint: str, place: Place) -> Peer:
         return Peer()
     from berth_host.attach.tls import behind_tls
 
-    return await behind_tls(*host_and_port(endpoint), place.tls, LOOK_S)
+    return await behind_tls(*_tcp_address(endpoint), place.tls, LOOK_S)
 
 
 async def _behind_socket(path: Path, allowed: tuple[int, ...]) -> Peer:

@@ -19,6 +19,7 @@ from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.serve.tls import TlsServing
+from berth_sdk.wire.addresses import endpoint_problem
 from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.credential import read_credential, take_credential
 from berth_sdk.wire.message_limit import SERVER_BYTES
@@ -40,6 +41,8 @@ def serve(options: Namespace) -> int:
         return _refused(
             f"no address to listen at: give --listen unix:PATH or --listen HOST:PORT, or set {ENDPOINT}"
         )
+    if not options.listen and endpoint and (problem := endpoint_problem(endpoint, any_port=True)):
+        return _refused(f"{ENDPOINT} is {endpoint!r}: {problem}")
     stops: SimpleQueue[None] = (
         SimpleQueue()
     )  # a queue, not an Event: a signal handler may put to it at any moment

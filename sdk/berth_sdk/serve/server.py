@@ -41,9 +41,9 @@ from berth_sdk.serve.optional_services import (
 )
 from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
-from berth_sdk.serve.socket_file import MAX_PATH_BYTES, SocketFile, is_answered
+from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.tls import TlsServing
-from berth_sdk.wire.addresses import host_of, is_loopback
+from berth_sdk.wire.addresses import host_and_port, is_loopback, socket_problem
 from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import NUMBERS, framed_path
@@ -172,9 +172,7 @@ def _free_file(path: Path, endpoint: str) -> SocketFile:
 
     Raises ListenError if no socket can be there, another process listens there, or another file exists.
     """
-    length = len(os.fsencode(path))
-    if length > MAX_PATH_BYTES:
-        problem = f"the path has {length} bytes, and a socket's at most {MAX_PATH_BYTES}; take a shorter one"
+    if problem := socket_problem(str(path)):
         raise ListenError(f"cannot listen at {endpoint}: {problem}")
     if not path.parent.is_dir():
         raise ListenError(f"cannot listen at {endpoint}: there is no folder {path.parent}; make it")
@@ -196,10 +194,10 @@ def _checked(endpoint: str, *, has_tls: bool) -> str:
         if not path:
             raise ListenError(f"{endpoint!r} names no socket: write unix:PATH")
         return f"{_UNIX}{Path(path).absolute()}"
-    host, port = host_of(endpoint), endpoint.rpartition(":")[2]
-    if not host or not port.isdigit():
+    found = host_and_port(endpoint)
+    if found is None:
         raise ListenError(f"{endpoint!r} is no address: write unix:PATH or HOST:PORT, such as 127.0.0.1:7001")
-    if not has_tls and not is_loopback(host):
+    if not has_tls and not is_loopback(found[0]):
         raise ListenError(
             f"{endpoint} can be reached from other machines, and would be served in plaintext: give"
             " --tls-cert, --tls-key, --tls-client-ca and --tls-client-name, or listen on a Unix socket or on"

@@ -13,8 +13,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-MAX_PATH_BYTES: Final = 107
-"""Bytes of a Unix socket's path on Linux. gRPC also listens at a longer path, which no client can dial."""
 _ANSWERS_WITHIN_S: Final = 2.0
 
 

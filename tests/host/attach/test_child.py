@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -117,6 +118,17 @@ open({str(pid_file)!r}, "w").write(str(left.pid))
         pytest.param(("line['protocol'] = 'berth/9'\n", SAY, WAIT), "uses 'berth/9'", id="other protocol"),
         pytest.param(("line['cookie'] = 'x'\n", SAY, WAIT), "did not return its cookie", id="wrong cookie"),
         pytest.param(("line['address'] = '192.0.2.1:1'\n", SAY, WAIT), "not on this machine", id="far away"),
+        pytest.param(
+            ("line['address'] = 'unix:plugin.sock'\n", SAY, WAIT),
+            "says that it listens at 'unix:plugin.sock': a socket is named unix:///absolute/path",
+            id="relative socket",
+        ),
+        pytest.param(
+            ("line['address'] = '127.0.0.1:0'\n", SAY, WAIT),
+            "'127.0.0.1:0': .*: write the port at which the plugin listens",
+            id="port that nobody can dial",
+        ),
+        pytest.param(("line['address'] = 7001\n", SAY, WAIT), "write it as a text", id="a number"),
         pytest.param(("del line['address']\n", SAY, WAIT), "which lacks address", id="no address"),
         pytest.param(
             ("line = {'cookie': 'x'}\n", SAY, WAIT), "lacks protocol, address, instance_id", id="few"
@@ -137,6 +149,26 @@ async def test_a_child_that_begins_badly_is_ended_with_the_reason(lines: tuple[s
 async def test_silent_child_is_ended_after_its_time() -> None:
     with pytest.raises(ChildError, match=r"wrote nothing within 0.3 s"):
         await Child.launch(python(WAIT), "demo", handshake_s=0.3)
+
+
+async def test_endpoint_of_a_child_is_absolute_where_the_folder_of_temporary_files_is_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", ".")
+    async with launched(SAY, WAIT) as child:
+        assert child.address.startswith(f"unix://{tmp_path}/berth-")
+
+
+async def test_child_is_not_started_where_its_endpoint_would_be_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(ChildError, match=r"a socket's at most 107; .*: set TMPDIR to another folder"):
+        await Child.launch(python(SAY, WAIT), "demo")
+    assert list(long.iterdir()) == []
 
 
 async def test_program_that_does_not_exist_is_named() -> None:

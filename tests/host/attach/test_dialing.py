@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from berth_host.attach.dialing import check_socket, dial, host_and_port, offered, peer_at, socket_path
+from berth_host.attach.dialing import check_socket, dial, offered, peer_at, socket_path
 from berth_host.attach.peer import DialError, Peer
 from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles, Transport
@@ -92,11 +92,6 @@ def test_socket_of_another_user_is_refused_unless_that_is_allowed(
         with pytest.raises(DialError, match=rf"allow that user with allowedUIDs: \[{stranger}\]"):
             check_socket(folder / "p.sock")
         check_socket(folder / "p.sock", [stranger])
-
-
-def test_addresses_are_split_into_host_and_port() -> None:
-    assert host_and_port("gpu.example:8443") == ("gpu.example", 8443)
-    assert host_and_port("[::1]:80") == ("::1", 80)
 
 
 @pytest.mark.parametrize("endpoint", ["unix:/run/p.sock", "unix:///run/p.sock"])

@@ -384,6 +384,17 @@ def test_bad_input_is_refused_with_what_to_do(start: Start, arguments: list[str]
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("endpoint", ["unix:plugin.sock", "7001", "localhost:http"])
+def test_an_endpoint_of_another_form_in_the_environment_is_named(start: Start, endpoint: str) -> None:
+    process = start("sample_plugins:Example", BERTH_PLUGIN_ENDPOINT=endpoint)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+    assert errors.startswith(f"berth-sdk serve: BERTH_PLUGIN_ENDPOINT is '{endpoint}': ")
+    assert "unix:///absolute/path" in errors
+    assert "Traceback" not in errors
+
+
 RAISING = {
     "at import": ("nodes = {}\n\ndef size():\n    return nodes['x']\n\nclass Mine:\n    limit = size()\n", 4),
     "what it imports": ("import json\njson.loads('{')\nclass Mine: ...\n", 2),

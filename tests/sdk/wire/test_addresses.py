@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from berth_sdk.wire.addresses import host_of, is_local, is_loopback
+from berth_sdk.wire.addresses import endpoint_problem, host_and_port, host_of, is_local, is_loopback
+from support.endpoints import BAD_ENDPOINTS, GOOD_ENDPOINTS
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
@@ -35,3 +36,22 @@ def test_a_target_is_judged_by_its_host(target: str, here: bool) -> None:
 def test_the_host_of_an_address() -> None:
     assert host_of("gpu.example:8443") == "gpu.example"
     assert host_of("[::1]:80") == "::1"
+    assert host_and_port("gpu.example:8443") == ("gpu.example", 8443)
+    assert host_and_port("[::1]:80") == ("::1", 80)
+    assert host_and_port("gpu.example") is None
+
+
+@pytest.mark.parametrize("endpoint", GOOD_ENDPOINTS)
+def test_an_endpoint_has_no_problem(endpoint: str) -> None:
+    assert endpoint_problem(endpoint) == ""
+
+
+@pytest.mark.parametrize("endpoint", BAD_ENDPOINTS)
+def test_the_problem_of_what_is_no_endpoint_names_the_form(endpoint: str) -> None:
+    problem = endpoint_problem(endpoint, any_port=True)
+    assert "unix:///absolute/path" in problem or "take a shorter one" in problem
+
+
+def test_port_0_is_for_those_that_listen() -> None:
+    assert endpoint_problem("127.0.0.1:0", any_port=True) == ""
+    assert "write the port at which the plugin listens" in endpoint_problem("127.0.0.1:0")

@@ -81,8 +81,39 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- define "berth.pluginSocket" -}}
-/run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
+{{/* Where a sidecar listens and the host dials. */}}
+{{- define "berth.pluginEndpoint" -}}
+unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
+{{- end -}}
+
+{{/* Refuse an endpoint that the host would refuse, and a sidecar that listens elsewhere than the host dials. */}}
+{{- define "berth.validEndpoints" -}}
+{{- range $plugin := .Values.plugins -}}
+{{- with .endpoint -}}
+{{- $problem := "" -}}
+{{- if hasPrefix "unix:" . -}}
+{{- if not (regexMatch "^unix:///.*[^/]$" .) -}}
+{{- $problem = "a socket is named unix:///absolute/path" -}}
+{{- else if gt (len (trimPrefix "unix://" .)) 107 -}}
+{{- $problem = "the path of a socket has at most 107 bytes; take a shorter one" -}}
+{{- end -}}
+{{- else if not (regexMatch "^(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?):[0-9]{1,5}$" .) -}}
+{{- $problem = "write it as unix:///absolute/path or host:port" -}}
+{{- else if or (lt (splitList ":" . | last | atoi) 1) (gt (splitList ":" . | last | atoi) 65535) -}}
+{{- $problem = "a port is a number from 1 to 65535" -}}
+{{- end -}}
+{{- if $problem -}}
+{{- fail (printf "the endpoint of plugin %s is %q: %s" $plugin.name . $problem) -}}
+{{- end -}}
+{{- end -}}
+{{- with .container -}}
+{{- range .env -}}
+{{- if eq .name "BERTH_PLUGIN_ENDPOINT" -}}
+{{- fail (printf "container.env of plugin %s sets BERTH_PLUGIN_ENDPOINT, which the chart sets to %s, where the host dials: leave it out" $plugin.name (include "berth.pluginEndpoint" $plugin)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The BerthConfiguration; empty if no value sets anything in it. */}}
@@ -91,7 +122,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range .Values.plugins -}}
 {{- $entry := omit . "container" -}}
 {{- if .container -}}
-{{- $entry = merge $entry (dict "endpoint" (printf "unix://%s" (include "berth.pluginSocket" .))) -}}
+{{- $entry = merge $entry (dict "endpoint" (include "berth.pluginEndpoint" .)) -}}
 {{- end -}}
 {{- $plugins = append $plugins $entry -}}
 {{- end -}}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from berth_sdk.duration import format_seconds
-from berth_sdk.wire.addresses import is_loopback
+from berth_sdk.wire.addresses import endpoint_problem, is_loopback
 from berth_sdk.wire.message_limit import limit_problem
 
 from berth_host.config.berth.configuration import (
@@ -52,8 +52,6 @@ from berth_host.config.errors import (
 from berth_host.config.source.node import SourceNode
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_UNIX: Final = re.compile(r"unix:///[^\x00]+")
-_MAX_SOCKET_PATH_BYTES: Final = 107
 _MAX_UID: Final = 2**32 - 2
 _IN_PROCESS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SHARED: Final = (
@@ -232,18 +230,11 @@ def _check_command(path: str, command: Sequence[str]) -> list[Finding]:
 
 
 def _check_endpoint(path: str, plugin: BerthPlugin, endpoint: str) -> list[Finding]:
-    where = f"{path}.endpoint"
+    if problem := endpoint_problem(endpoint):
+        return [invalid(f"{path}.endpoint", endpoint, problem)]
     if endpoint.startswith("unix:"):
-        if not _UNIX.fullmatch(endpoint):
-            return [invalid(where, endpoint, "a socket is named unix:///absolute/path")]
-        if len(endpoint.removeprefix("unix://").encode()) > _MAX_SOCKET_PATH_BYTES:
-            message = f"the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes"
-            return [invalid(where, endpoint, message)]
         return _check_no_transport_security(path, plugin, "a Unix socket needs none")
-    host = host_in(endpoint)
-    if host is None:
-        return [invalid(where, endpoint, "write it as unix:///absolute/path or host:port")]
-    return _check_tcp_security(path, plugin, host)
+    return _check_tcp_security(path, plugin, host_in(endpoint) or "")
 
 
 def _check_tcp_security(path: str, plugin: BerthPlugin, host: str) -> list[Finding]:

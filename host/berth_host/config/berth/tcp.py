@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
 
-_HOST_PORT: Final = re.compile(
-    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)):(?P<port>[0-9]{1,5})"
-)
+from berth_sdk.wire.addresses import host_and_port
 
 
 def host_in(address: str) -> str | None:
-    """Return the host of `host:port` or `[address]:port`; None for anything else."""
-    matched = _HOST_PORT.fullmatch(address)
-    if matched is None or not 0 < int(matched["port"]) < 65536:
-        return None
-    return matched["six"] or matched["host"]
+    """Return the host of `host:port` or `[address]:port`; None for anything else, and for port 0."""
+    found = host_and_port(address)
+    return found[0] if found and found[1] else None
 
 
 def ip_in(host: str) -> IPv4Address | IPv6Address | None:
