@@ -37,6 +37,10 @@ RUN_ELSEWHERE = {
         "helm install berth deploy/helm/berth -n berth-system --create-namespace "
         "--set image.repository=registry.example.com/berth\nhelm test berth -n berth-system\n"
     ],
+    # tests/deploy/dist.py installs what the index will have.
+    "bench/README.md": ["pip install berth-bench\n"],
+    "plugins/README.md": ["pip install berth-host 'berth-plugins[dra]'\n"],
+    "sdk/README.md": ["pip install 'berth-sdk[server]'\n"],
     # These need a container engine, and nodes of a cluster.
     "docs/how-to/deploy.md": [
         "docker build -t registry.example.com/berth:0.1.0 .\ndocker push registry.example.com/berth:0.1.0\n",

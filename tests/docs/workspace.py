@@ -52,9 +52,11 @@ class Workspace:
     sockets.
     """
 
-    def __init__(self, page: Page, folder: Path) -> None:
+    def __init__(self, page: Page, folder: Path, binaries: Path | None = None) -> None:
+        """`binaries`: the folder of the commands; None: that of the Python that runs this."""
         self._page = page
         self._folder = folder
+        self._binaries = binaries or Path(sys.executable).parent
         self._names: dict[str, Any] = {"__name__": "__page__"}
         self._servers: list[_Server] = []
         self._run: Mapping[str, Callable[[Block], None]] = {
@@ -158,8 +160,7 @@ class Workspace:
 
     @property
     def _environment(self) -> dict[str, str]:
-        binaries = str(Path(sys.executable).parent)
-        path = f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"
+        path = f"{self._binaries}{os.pathsep}{os.environ.get('PATH', '')}"
         # A user's terminal has no CI variable, so commands are not strict by default.
         mine = {name: value for name, value in os.environ.items() if name != "CI"}
         return mine | {"PATH": path, "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,4 +1,4 @@
-"""The four packages and the chart have one version, and CHANGELOG.md has a section for it."""
+"""The four packages and the chart have one version, which CHANGELOG.md has a section for, and one licence."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def test_packages_and_chart_have_one_version_which_the_changelog_has() -> None:
     assert set(chart) == {"version", "appVersion"}
     assert len({*versions.values(), *chart.values()}) == 1, (versions, chart)
     assert f"\n## {versions['pyproject.toml']}," in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_each_package_has_the_licence() -> None:
+    # A package can only include files of its own folder.
+    licence = (ROOT / "LICENSE").read_bytes()
+    for name in PACKAGES:
+        assert (ROOT / name).with_name("LICENSE").read_bytes() == licence
