@@ -107,6 +107,8 @@ class Reservations:
             nodes = self._instance.copy.nodes()
         except HandleError:
             return frozenset()
+        if nodes.known_pods is None:
+            return frozenset()
         found: dict[str, str] = {}
         for cycle_id, part in over.items():  # the latest reservation of a pod is the last one
             trial = part.state.trial

@@ -224,6 +224,24 @@ def reserve_for(host: RawHost, cycle_id: str, node_name: str = "n0", *, tentativ
     assert reply.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
+class NodesKeeper(Keeper):
+    """Has the nodes in its copy of the state, without their pods."""
+
+    needs = (Need.nodes(),)
+
+
+def test_new_host_is_answered_by_a_plugin_whose_copy_has_nodes_and_no_pods(serve: Serve) -> None:
+    Keeper.told.clear()
+    host = serve(NodesKeeper).host
+    host.attach()
+    give_state(host, generation=1)
+    first_list_of(7, host, "NodesKeeper")
+    request = spb.ReserveRequest(ctx=host.ctx("NodesKeeper", POD, "c1"), node_name="n0")
+    assert host.scheduling.Reserve(request).ctx.status.code == pb.PluginStatus.CODE_SUCCESS
+    assert first_list_of(8, host, "NodesKeeper") == []
+    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+
+
 def give_state(host: RawHost, *pods: Pod, generation: int) -> None:
     """Give two nodes, and these pods on the first one."""
     nodes = [make_node(name) for name in ("n0", "n1")]
