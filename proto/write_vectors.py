@@ -9,11 +9,24 @@ import argparse
 from collections.abc import Callable
 from typing import Any, Final
 
-from vectors import frames, node_sets, scores, sort_keys, state, usage, writing, zero_values
+from vectors import (
+    digests,
+    frames,
+    node_sets,
+    scenarios,
+    scores,
+    sort_keys,
+    state,
+    usage,
+    writing,
+    zero_values,
+)
 
 DOCUMENTS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "digests": digests.document,
     "frames": frames.document,
     "node_sets": node_sets.document,
+    "scenarios": scenarios.document,
     "scores": scores.document,
     "sort_keys": sort_keys.document,
     "state": state.document,

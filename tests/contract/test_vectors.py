@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc.served.replies import ReplyReader
+from berth_host.rpc.served.requests import encode_scenarios
 from berth_sdk.extension_points import NodeMode, ScoreNormalization
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
@@ -18,16 +19,28 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2  # noqa: F401  (types)
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.normalization import normalized as normalized_by_sdk
+from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.serve.state_copy import StateCopy, Taken
 from berth_sdk.sort_keys import descending, integer, string, time
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import changed_usage
 from berth_sdk.wire import records as wire
+from berth_sdk.wire.scenarios import decode_scenario, decode_scenario_usages
 from google.protobuf import symbol_database
 from google.protobuf.json_format import ParseDict
 from support.places import ROOT
 
-NAMES = ("frames", "node_sets", "scores", "sort_keys", "state", "usage", "zero_values")
+NAMES = (
+    "digests",
+    "frames",
+    "node_sets",
+    "scenarios",
+    "scores",
+    "sort_keys",
+    "state",
+    "usage",
+    "zero_values",
+)
 OUTCOMES = {Taken.APPLIED: "applied", Taken.HELD: "held", Taken.MISSING_STATE: "missing"}
 
 
@@ -117,6 +130,37 @@ def shown(copy: StateCopy) -> dict[str, Any] | None:
         "nodes": sorted(nodes, key=lambda node: node["index"]),
         "objects": objects,
     }
+
+
+# --- digests ----------------------------------------------------------------------------------------
+
+
+def copy_at(steps: list[dict[str, Any]]) -> StateCopy:
+    """Return a copy of the SDK after these steps of a vector of digests."""
+    copy = StateCopy([Need.pods(), Need.objects("persistentvolumeclaims")])
+    for step in steps:
+        assert copy.apply(message(step["delta"])) is Taken.APPLIED
+    return copy
+
+
+@each("digests", "cases")
+def test_copy_of_the_sdk_has_the_digests_of_the_vector_after_each_delta(vector: dict[str, Any]) -> None:
+    for number, step in enumerate(vector["steps"], 1):
+        copy = copy_at(vector["steps"][:number])
+        held = shown(copy)
+        assert held is not None
+        keys = ("node_count", "object_count", "generation_sum")
+        assert {key: held[key] for key in keys} == {key: step[key] for key in keys}
+        for kind, names in (("nodes", ("index", "generation")), ("objects", ("name", "generation"))):
+            assert [{name: item[name] for name in names} for item in held[kind]] == step[kind]
+
+
+@each("digests", "cases")
+def test_copy_of_the_sdk_refuses_each_wrong_digest(vector: dict[str, Any]) -> None:
+    assert len(vector["wrong"]) >= 3
+    for wrong in vector["wrong"]:
+        copy = copy_at(vector["steps"][:-1])
+        assert copy.apply(message(wrong["delta"])) is Taken.MISSING_STATE, wrong["why"]
 
 
 # --- sets of nodes ----------------------------------------------------------------------------------
@@ -246,6 +290,65 @@ def test_pods_come_to_the_usage_of_their_node(vector: dict[str, Any]) -> None:
 def test_usage_after_pods_left_and_came(vector: dict[str, Any]) -> None:
     found = summed(message(vector["usage"]), vector["removed"], vector["added"])
     assert found == message(vector["after"])
+
+
+# --- scenarios --------------------------------------------------------------------------------------
+
+
+def snapshot(*needs: Need) -> NodeTable:
+    """Return the nodes of the scenarios' vectors, as a plugin with these needs has them."""
+    copy = StateCopy(needs)
+    assert copy.apply(message(vectors("scenarios")["state"])) is Taken.APPLIED
+    return copy.nodes
+
+
+def scenario_of(vector: dict[str, Any], nodes: NodeTable) -> Scenario:
+    """Return the scenario of a vector, whose two messages name the same node."""
+    found = decode_scenario(message(vector["by_index"]), nodes)
+    assert found == decode_scenario(message(vector["by_name"]), nodes)
+    assert found.node_name == vector["node"]
+    return found
+
+
+@each("scenarios", "scenarios")
+def test_sdk_reads_the_usage_of_a_scenario_without_the_pods(vector: dict[str, Any]) -> None:
+    nodes, sent = snapshot(Need.nodes()), message(vector["by_index"])
+    usages = decode_scenario_usages([sent])
+    assert usages is not None
+    changed = Scenarios(nodes, [scenario_of(vector, nodes)], usages)
+    assert free_on(changed, vector) == vector["free"]
+
+
+@each("scenarios", "scenarios")
+def test_usage_of_a_scenario_follows_from_the_pods_too(vector: dict[str, Any]) -> None:
+    nodes = snapshot(Need.nodes(), Need.pods())
+    changed = Scenarios(nodes, [scenario_of(vector, nodes)])
+    assert free_on(changed, vector) == vector["free"]
+
+
+def free_on(changed: Scenarios, vector: dict[str, Any]) -> dict[str, int]:
+    """Return what the changed node has free of each resource that it has."""
+    node, usage = changed.nodes.node(0), changed.nodes.usages()[0]
+    return {
+        name: amount - (usage.pod_count if name == "pods" else usage.requested.get(name, 0))
+        for name, amount in node.node.allocatable.items()
+    }
+
+
+@each("scenarios", "scenarios")
+def test_host_writes_a_scenario_with_the_usage_of_the_vector(vector: dict[str, Any]) -> None:
+    nodes = snapshot(Need.nodes(), Need.pods())
+    changed = Scenarios(nodes, [scenario_of(vector, nodes)])
+    for mode, name in ((NodeMode.SNAPSHOT, "by_index"), (NodeMode.NAMES, "by_name")):
+        (found,) = encode_scenarios(changed, mode, whole=False, usage=True)
+        want = message(vector[name])
+        assert (found.node.node_index, found.node.node_name) == (want.node.node_index, want.node.node_name)
+        assert list(found.node.removed) == list(want.node.removed)
+        assert [one.pod.ref for one in found.node.added] == [one.pod.ref for one in want.node.added]
+        for amounts in (found.node.usage.requested, found.node.usage.non_zero_requested):
+            for key in [key for key, amount in amounts.items() if not amount]:
+                del amounts[key]  # no key: 0
+        assert found.node.usage == want.node.usage
 
 
 # --- zero values ------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filt
 	return answer, nil
 }
 
-// SimulateFilter judges nodes with other pods on them, and nodes that do not exist.
+// SimulateFilter judges nodes with other pods on them.
 func (f *freeCpu) SimulateFilter(_ context.Context, request *pb.SimulateFilterRequest) (*pb.SimulateFilterResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,17 +87,12 @@ func (f *freeCpu) SimulateFilter(_ context.Context, request *pb.SimulateFilterRe
 		return answer, nil
 	}
 	for _, scenario := range request.Scenarios {
-		one, judged := scenario.Node, f.table.at(scenario.Node.GetNodeIndex())
-		if one.GetState() != nil {
-			judged = &node{allocatable: one.State.Summary.GetAllocatable()["cpu"]}
-		} else if judged == nil {
-			return nil, status.Errorf(codes.InvalidArgument, "the snapshot has no node with index %d", one.GetNodeIndex())
-		}
-		if one.GetUsage() != nil {
-			judged = &node{allocatable: judged.allocatable, requested: one.Usage.Requested["cpu"]}
+		known := f.table.at(scenario.Node.GetNodeIndex())
+		if known == nil {
+			return nil, status.Errorf(codes.InvalidArgument, "no node has the index %d", scenario.Node.GetNodeIndex())
 		}
 		said := &pb.PluginStatus{Code: pb.PluginStatus_CODE_SUCCESS}
-		if judged.free() < cpu {
+		if known.using(scenario.Node.Usage).free() < cpu {
 			said = verdict
 		}
 		answer.Statuses = append(answer.Statuses, said)

@@ -11,6 +11,11 @@ type node struct {
 
 func (n *node) free() int64 { return n.allocatable - n.requested }
 
+// using returns the node with the usage of a scenario. No key: 0.
+func (n *node) using(usage *pb.NodeUsage) *node {
+	return &node{allocatable: n.allocatable, requested: usage.GetRequested()["cpu"]}
+}
+
 // table is the copy of the host's nodes. StateDelta brings it up to date.
 type table struct {
 	version *pb.StateVersion // nil: there is no copy

@@ -172,6 +172,71 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
+func TestDigests(t *testing.T) {
+	type step struct {
+		Delta         message
+		NodeCount     uint32 `json:"node_count"`
+		ObjectCount   uint32 `json:"object_count"`
+		GenerationSum uint64 `json:"generation_sum"`
+	}
+	var file struct {
+		Cases []struct {
+			Name  string
+			Steps []step
+			Wrong []struct {
+				Why   string
+				Delta message
+			}
+		}
+	}
+	vectors(t, "digests", &file)
+	for _, one := range file.Cases {
+		if slices.ContainsFunc(one.Steps, func(its step) bool { return its.ObjectCount > 0 }) {
+			continue // the plugin declares no objects, and gets none
+		}
+		held := &table{}
+		for number, its := range one.Steps {
+			if !held.apply(its.Delta.read(t).(*pb.StateDelta)) {
+				t.Errorf("%s: step %d is refused", one.Name, number)
+			}
+			if held.count != its.NodeCount || held.sum%(1<<53) != its.GenerationSum {
+				t.Errorf("%s: %d nodes, sum %d, not %v", one.Name, held.count, held.sum%(1<<53), its)
+			}
+		}
+		for _, wrong := range one.Wrong {
+			held := &table{}
+			for _, its := range one.Steps[:len(one.Steps)-1] {
+				held.apply(its.Delta.read(t).(*pb.StateDelta))
+			}
+			if held.apply(wrong.Delta.read(t).(*pb.StateDelta)) {
+				t.Errorf("%s: taken up, although %s", one.Name, wrong.Why)
+			}
+		}
+	}
+}
+
+func TestScenarios(t *testing.T) {
+	var file struct {
+		State     message
+		Scenarios []struct {
+			Name    string
+			ByIndex message `json:"by_index"`
+			Free    map[string]int64
+		}
+	}
+	vectors(t, "scenarios", &file)
+	held := &table{}
+	if !held.apply(file.State.read(t).(*pb.StateDelta)) {
+		t.Fatal("the state is refused")
+	}
+	for _, one := range file.Scenarios {
+		changed := one.ByIndex.read(t).(*pb.Scenario).Node
+		if got := held.at(changed.NodeIndex).using(changed.Usage).free(); got != one.Free["cpu"] {
+			t.Errorf("%s: %d is free, not %d", one.Name, got, one.Free["cpu"])
+		}
+	}
+}
+
 func TestScores(t *testing.T) {
 	var file struct {
 		Forms []struct {

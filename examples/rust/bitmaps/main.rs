@@ -92,12 +92,9 @@ impl SchedulingService for FreeCpu {
         let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
         for scenario in scenarios {
             let assumed = scenario.node.unwrap_or_default();
-            let known = || state.table.node(assumed.node_index as usize);
-            let node = assumed.state.as_ref().map(|new| Node::default().with(new)).or_else(known);
+            let node = state.table.node(assumed.node_index as usize);
             let mut node = node.ok_or(Status::invalid_argument("a scenario names no node"))?;
-            if let Some(usage) = &assumed.usage {
-                node.set_usage(usage);
-            }
+            node.set_usage(&assumed.usage.unwrap_or_default());
             answer.statuses.push(if node.free() < cpu { rejection() } else { PluginStatus::default() });
         }
         Ok(Response::new(answer))

@@ -113,6 +113,41 @@ fn sets_hold_the_nodes_of_the_vectors() {
 }
 
 #[test]
+fn digests_are_those_of_the_vectors() {
+    for case in list(&vectors("digests.json")["cases"]) {
+        let steps = list(&case["steps"]);
+        if steps.iter().any(|step| step["object_count"] != 0) {
+            continue; // FreeCpu declares no objects
+        }
+        let after = |count: usize| {
+            let mut table = Table::default();
+            for step in &steps[..count] {
+                assert!(table.take(&message(&step["delta"])), "{}", case["name"]);
+            }
+            table
+        };
+        after(steps.len());
+        for wrong in list(&case["wrong"]) {
+            let taken = after(steps.len() - 1).take(&message(&wrong["delta"]));
+            assert!(!taken, "{}: {}", case["name"], wrong["why"]);
+        }
+    }
+}
+
+#[test]
+fn free_cpu_of_a_scenario_is_that_of_the_vectors() {
+    let file = vectors("scenarios.json");
+    let mut table = Table::default();
+    assert!(table.take(&message(&file["state"])));
+    for one in list(&file["scenarios"]) {
+        let changed = message::<Scenario>(&one["by_index"]).node.unwrap();
+        let mut node = table.node(changed.node_index as usize).unwrap();
+        node.set_usage(&changed.usage.unwrap());
+        equal(&one["name"], Some(node.free()), one["free"]["cpu"].as_i64());
+    }
+}
+
+#[test]
 fn dense_scores_are_those_of_the_vectors() {
     let file = vectors("scores.json");
     let dense = |one: &&Value| one["name"].as_str().unwrap().starts_with("dense");

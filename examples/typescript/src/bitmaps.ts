@@ -67,15 +67,11 @@ function free(candidates: Parameters<Table["chosen"]>[0]): [number, bigint][] {
   });
 }
 
-/** Return the free cpu of a node with other pods on it, or of one that does not exist. */
+/** Return the free cpu of a node with other pods on it. */
 function freeIn(scenario: ScenarioNode | undefined): bigint {
-  const known = table.nodes[scenario?.nodeIndex ?? 0];
-  const usage = scenario?.usage ?? scenario?.state?.usage;
-  if (scenario?.state) return (scenario.state.summary?.allocatable.cpu ?? 0n) - (usage?.requested.cpu ?? 0n);
-  if (known === undefined) {
-    throw new Refusal(status.INVALID_ARGUMENT, `the snapshot has no node with index ${scenario?.nodeIndex}`);
-  }
-  return known.allocatable - (usage ? usage.requested.cpu ?? 0n : known.requested);
+  const free = table.freeIn(scenario);
+  if (free === undefined) throw new Refusal(status.INVALID_ARGUMENT, `no node has the index ${scenario?.nodeIndex}`);
+  return free;
 }
 
 const verdict = { code: PluginStatus_Code.CODE_UNSCHEDULABLE, reasons: ["not enough free cpu"] };

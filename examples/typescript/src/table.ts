@@ -1,6 +1,7 @@
 // The copy of the host's nodes that FreeCpu keeps. StateDelta brings it up to date.
 
 import type { NodeSet, StateDelta, StateVersion } from "./generated/berth/plugin/v1/common.js";
+import type { ScenarioNode } from "./generated/berth/plugin/v1/scheduling.js";
 
 /** What the plugin keeps of one node. Cpu is in thousandths of a core. */
 export interface Node {
@@ -58,6 +59,12 @@ export class Table {
       if (this.nodes[index] !== undefined && isListed !== complement) indices.push(index);
     });
     return indices;
+  }
+
+  /** Return the free cpu of a node with the usage of a scenario; undefined: the copy has no such node. No key: 0. */
+  freeIn(scenario: ScenarioNode | undefined): bigint | undefined {
+    const known = this.nodes[scenario?.nodeIndex ?? 0];
+    return known && known.allocatable - (scenario?.usage?.requested.cpu ?? 0n);
   }
 
   /** Put a node in the place of the one with that index; undefined removes it. */

@@ -22,6 +22,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.tables import NodeUsage, StateVersion
+from berth_sdk.tables.node_columns import NON_ZERO
 
 _NANOS: Final = 10**9
 K = TypeVar("K")
@@ -248,7 +249,9 @@ def _decode_common(namespace: str, raw: bytes) -> Pod:
     """Return a Pod with the fields that all pods of a controller have in common."""
     message = pb.PodSummary.FromString(raw)
     requests = plain(message.requests)
-    non_zero = plain(message.non_zero_requests)
+    # No key: the amount in `requests`.
+    non_zero: dict[str, int] = {name: requests[name] for name in NON_ZERO if name in requests}
+    non_zero.update(plain(message.non_zero_requests))
     return Pod(
         name="",
         namespace=namespace,

@@ -76,13 +76,12 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
     if (cpu != null) {
       for (Scenario scenario : request.getScenariosList()) {
         ScenarioNode assumed = scenario.getNode();
-        Table.Node node = assumed.hasState() ? Table.Node.NONE.with(assumed.getState()) : table.node(assumed.getNodeIndex());
+        Table.Node node = table.node(assumed.getNodeIndex());
         if (node == null) {
           to.onError(Status.INVALID_ARGUMENT.withDescription("a scenario names no node").asException());
           return;
         }
-        node = assumed.hasUsage() ? node.using(assumed.getUsage()) : node;
-        answer.addStatuses(node.free() < cpu ? REJECTION : PluginStatus.getDefaultInstance());
+        answer.addStatuses(node.using(assumed.getUsage()).free() < cpu ? REJECTION : PluginStatus.getDefaultInstance());
       }
     }
     Plugin.answer(to, answer.build());

@@ -2,11 +2,13 @@ package example.bitmaps;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.gson.JsonObject;
 import example.serve.Vectors;
 import io.berth.plugin.v1.NodeSet;
 import io.berth.plugin.v1.NodeState;
+import io.berth.plugin.v1.Scenario;
 import io.berth.plugin.v1.Scores;
 import io.berth.plugin.v1.StateDelta;
 import io.berth.plugin.v1.StateVersion;
@@ -105,6 +107,43 @@ class TableTest {
     Table table = new Table();
     assertEquals(true, table.take(delta.build()));
     return table;
+  }
+
+  @Test
+  void digestsAreThoseOfTheVectors() throws Exception {
+    for (JsonObject vector : Vectors.list(Vectors.file("digests.json").get("cases"))) {
+      String name = vector.get("name").getAsString();
+      List<JsonObject> steps = Vectors.list(vector.get("steps"));
+      if (steps.stream().anyMatch(step -> step.get("object_count").getAsInt() > 0)) {
+        continue; // FreeCpu declares no objects
+      }
+      after(steps, name);
+      for (JsonObject wrong : Vectors.list(vector.get("wrong"))) {
+        Table table = after(steps.subList(0, steps.size() - 1), name);
+        String where = name + ": " + wrong.get("why").getAsString();
+        assertFalse(table.take(Vectors.message(wrong.getAsJsonObject("delta"))), where);
+      }
+    }
+  }
+
+  private static Table after(List<JsonObject> steps, String name) throws Exception {
+    Table table = new Table();
+    for (JsonObject step : steps) {
+      assertTrue(table.take(Vectors.message(step.getAsJsonObject("delta"))), name);
+    }
+    return table;
+  }
+
+  @Test
+  void freeCpuOfAScenarioIsThatOfTheVectors() throws Exception {
+    JsonObject file = Vectors.file("scenarios.json");
+    Table table = new Table();
+    assertTrue(table.take(Vectors.message(file.getAsJsonObject("state"))));
+    for (JsonObject vector : Vectors.list(file.get("scenarios"))) {
+      Scenario scenario = Vectors.message(vector.getAsJsonObject("by_index"));
+      Table.Node node = table.node(scenario.getNode().getNodeIndex()).using(scenario.getNode().getUsage());
+      assertEquals(vector.getAsJsonObject("free").get("cpu").getAsLong(), node.free(), vector.get("name").getAsString());
+    }
   }
 
   @Test
