@@ -41,11 +41,11 @@ POD: Final[Mapping[str, Any]] = {
         "namespace": "default",
         "name": "web",
         "uid": "uid-web",
-        "annotations": {"slots.example.com/use": "true"},
+        "annotations": {"slots.example.com/use": "true", "slots.example.com/wait": "true"},
     },
     "spec": {"containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}}]},
 }
-"""The pod that the kit schedules: one that Slots holds something for, so that its bindings are examined."""
+"""The pod that the kit schedules. Slots reserves for it, lets it wait, and calls HandleService."""
 INSTEAD_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "FreeCpu": ("NodeResourcesFit", "NodeResourcesBalancedAllocation"),
 }

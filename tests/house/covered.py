@@ -58,7 +58,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.conformance.binding": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.case": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.groups": "sdk/conformance/test_faults.py",
-        "berth_sdk.conformance.handle_double": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.host": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.queueing": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.run": "sdk/conformance/test_faults.py",

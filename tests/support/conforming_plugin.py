@@ -36,11 +36,12 @@ class RefusalError(Exception):
 
 
 class ConformingPlugin:
-    """Keeps every rule. `points`, `fields`: of its descriptor."""
+    """Keeps every rule. `points`, `fields`: of the descriptor of each plugin in `names`."""
 
     points: ClassVar[tuple[str, ...]] = POINTS
     is_snapshot: ClassVar[bool] = True
     fields: ClassVar[dict[str, Any]] = {}
+    names: ClassVar[tuple[str, ...]] = ("Kit",)
     major: ClassVar[int] = 1
 
     def __init__(self) -> None:
@@ -50,12 +51,16 @@ class ConformingPlugin:
         self.version: tuple[int, int] | None = None
         self.nodes: dict[int, int] = {}
         self.pods: dict[str, pb.PodSummary] = {}
-        self.reserved: dict[str, str] = {}
-        self.given_back: set[str] = set()
+        self.reserved: dict[tuple[str, str], str] = {}
+        """The node of each reservation, by plugin and cycle."""
+        self.given_back: set[tuple[str, str]] = set()
         self.server: grpc.Server | None = None
         self.hello = identity.HandshakeResponse(
             supported=[identity.ContractVersion(major=self.major)],
-            plugins=[descriptor("Kit", *self.points, snapshot=self.is_snapshot, **self.fields)],
+            plugins=[
+                descriptor(name, *self.points, snapshot=self.is_snapshot, **self.fields)
+                for name in self.names
+            ],
             instance_id="instance-1",
         )
         self.hello.started_at.FromSeconds(1_763_638_000)
@@ -130,10 +135,16 @@ class ConformingPlugin:
         self.check(pages[0].attachment_id)
         if pages[0].sequence:
             raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the pages")
-        live = {one.cycle_id: one.node_name for page in pages for one in page.live}
-        unknown = [one for one in live if one not in self.reserved]
-        self.reserved = {one: node for one, node in self.reserved.items() if one in live}
+        plugin = pages[0].plugin
+        live = {one.cycle_id: one for page in pages for one in page.live}
+        unknown = [one for one in live if not self.takes_up(plugin, live[one])]
+        for key in [key for key in self.reserved if key[0] == plugin and key[1] not in live]:
+            del self.reserved[key]
         return state_pb2.ReconcileResponse(unknown_cycle_ids=unknown)
+
+    def takes_up(self, plugin: str, live: state_pb2.LiveReservation) -> bool:
+        """Return True if a reservation of Reconcile is known."""
+        return (plugin, live.cycle_id) in self.reserved
 
     # --- cycles ---
 
@@ -167,17 +178,18 @@ class ConformingPlugin:
         return scheduling.ScoreResponse(scores=scheduling.Scores(dense=scores))
 
     def Reserve(self, request: Any) -> Any:  # noqa: N802
-        if request.ctx.cycle_id in self.given_back:
+        key = request.ctx.plugin, request.ctx.cycle_id
+        if key in self.given_back:
             return scheduling.ReserveResponse(ctx=decided(pb.PluginStatus.CODE_ERROR))
-        self.reserved[request.ctx.cycle_id] = request.node_name
+        self.reserved[key] = request.node_name
         return scheduling.ReserveResponse(ctx=decided())
 
     def Unreserve(self, request: Any) -> Any:  # noqa: N802
         self.check(request.attachment_id)
         done = [item.cycle_id for item in request.items]
-        self.given_back.update(done)
         for cycle_id in done:
-            self.reserved.pop(cycle_id, None)
+            self.given_back.add((request.plugin, cycle_id))
+            self.reserved.pop((request.plugin, cycle_id), None)
         return scheduling.UnreserveResponse(done_cycle_ids=done)
 
     def Permit(self, request: Any) -> Any:  # noqa: N802

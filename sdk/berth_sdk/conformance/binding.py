@@ -1,178 +1,29 @@
-"""Cases of the level binding: Reserve, Unreserve, Reconcile, Permit, PreBind, Bind and PostBind."""
+"""Cases of the level binding about Permit, PreBind, Bind, PostBind, and calls of HandleService."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
-
-import grpc
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
-from berth_sdk.conformance.host import CallError, Cycle, Host, result_of, skipped
+from berth_sdk.conformance.handle_double import HandleDouble
+from berth_sdk.conformance.host import Cycle, Host, skipped
+from berth_sdk.conformance.reserving import AT_ONCE, TIMES, same_at_once, takes, unreserve
 from berth_sdk.conformance.way import Way, chosen
 from berth_sdk.conformance.world import WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
-from berth_sdk.plugin.v1 import state_pb2
 
 Code = pb.PluginStatus
-TIMES = 10
 _ROUNDS = 20
-reserves = declares("RESERVE")
-takes = declares("RESERVE", "PERMIT")
+_HANDLE_S = 2.0
+"""The time for calls of HandleService that a plugin makes in the background."""
 
 
 def binds(subject: Subject) -> bool:
     """Return True if the plugin has calls of the binding cycle."""
     return subject.has("PRE_BIND", "BIND", "POST_BIND")
-
-
-# --- Reserve and Unreserve -------------------------------------------------------------------------------
-
-
-@case("reserve.answer", "binding", "Reserve decides: it answers a code that has a meaning there.", reserves)
-def _reserve(host: Host) -> None:
-    way = Way(host)
-    way.try_reserve()
-    _unreserve(host, way.cycle)
-
-
-@case("reserve.duplicate", "binding", "A duplicate of Reserve gets the first answer.", reserves)
-def _reserve_duplicate(host: Host) -> None:
-    way = Way(host)
-    first = way.try_reserve()
-    for _ in range(TIMES - 1):
-        again = _reserve_again(host, way.cycle)
-        if again.ctx.status.code != first.ctx.status.code:
-            raise BrokenError(
-                f"a duplicate of Reserve gets {checks.reasons(again.ctx.status)};"
-                f" the first answer was {checks.reasons(first.ctx.status)}"
-            )
-
-
-@case(
-    "reserve.late",
-    "binding",
-    "A Reserve that arrives after the Unreserve of its cycle gets CODE_ERROR.",
-    reserves,
-)
-def _reserve_late(host: Host) -> None:
-    way = Way(host)
-    way.cycle.reserved_on = way.to_reserve()
-    _unreserve(host, way.cycle)
-    answer = _reserve_again(host, way.cycle)
-    if answer.ctx.status.code != Code.CODE_ERROR:
-        raise BrokenError(
-            f"a Reserve after the Unreserve of its cycle gets {checks.reasons(answer.ctx.status)};"
-            " the contract asks for CODE_ERROR"
-        )
-
-
-@case(
-    "reserve.again", "binding", "What Unreserve gave back can be reserved again, in another cycle.", reserves
-)
-def _reserve_again_later(host: Host) -> None:
-    for _ in range(TIMES):
-        way = Way(host)
-        way.reserve()
-        _unreserve(host, way.cycle)
-
-
-@case("unreserve.repeat", "binding", "Ten times the same Unreserve: each answer names the cycle.", reserves)
-def _unreserve_repeat(host: Host) -> None:
-    way = Way(host)
-    way.try_reserve()
-    for _ in range(TIMES):
-        _unreserve(host, way.cycle)
-
-
-@case(
-    "unreserve.at-once",
-    "binding",
-    "Ten times Unreserve at once: each names the cycle.",
-    reserves,
-)
-def _unreserve_at_once(host: Host) -> None:
-    way = Way(host)
-    way.try_reserve()
-    request = _unreserve_request(host, way.cycle)
-    for future in [host.begin("Unreserve", request) for _ in range(TIMES)]:
-        _check_done(result_of("Unreserve", future), way.cycle.id)
-
-
-@case("unreserve.unknown", "binding", "Cycles that the plugin never saw count as given back.", reserves)
-def _unreserve_unknown(host: Host) -> None:
-    cycles = [host.cycle() for _ in range(TIMES)]
-    for cycle in cycles:
-        cycle.reserved_on = host.world.candidates[0]
-    answer = host.call("Unreserve", _unreserve_request(host, *cycles))
-    _check_done(answer, *(cycle.id for cycle in cycles))
-
-
-# --- Reconcile ---------------------------------------------------------------------------------------------
-
-
-@case(
-    "reconcile.repeat",
-    "binding",
-    "Reconcile may be repeated ten times, with and without reservations.",
-    takes,
-)
-def _reconcile_repeat(host: Host) -> None:
-    if host.reconcile() is None:
-        raise skipped("the plugin does not offer Reconcile, which is allowed")
-    for _ in range(TIMES - 1):
-        host.reconcile()
-    if not host.subject.has("RESERVE"):
-        return
-    way = Way(host)
-    way.reserve()
-    live = _live(way.cycle)
-    for _ in range(TIMES):
-        answer = host.reconcile(live)
-        if answer is not None and way.cycle.id in answer.unknown_cycle_ids:
-            raise BrokenError("Reconcile says that a reservation is unknown which the instance made")
-
-
-@case("reconcile.strangers", "binding", "unknown_cycle_ids holds cycles of the list alone.", takes)
-def _reconcile_strangers(host: Host) -> None:
-    cycle = host.cycle()
-    cycle.reserved_on = host.world.candidates[0]
-    answer = host.reconcile(_live(cycle))
-    if answer is None:
-        raise skipped("the plugin does not offer Reconcile, which is allowed")
-    if strange := set(answer.unknown_cycle_ids) - {cycle.id}:
-        raise BrokenError(f"Reconcile names the cycle {min(strange)!r}, which was not listed")
-    host.reconcile()
-
-
-@case("reconcile.releases", "binding", "What is not listed is released.", reserves)
-def _reconcile_releases(host: Host) -> None:
-    if host.reconcile() is None:
-        raise skipped("the plugin does not offer Reconcile, which is allowed")
-    for _ in range(3 * TIMES):
-        Way(host).reserve()
-        host.reconcile()
-
-
-@case("reconcile.gap", "binding", "A gap in the numbers of the pages gets INVALID_ARGUMENT.", takes)
-def _reconcile_gap(host: Host) -> None:
-    page = state_pb2.ReconcileRequest(
-        plugin=host.subject.plugin.name,
-        host_epoch=host.world.epoch,
-        sequence=1,
-        last=True,
-        attachment_id=host.attachment_id,
-    )
-    try:
-        host.call("Reconcile", [page])
-    except CallError as err:
-        if err.code is grpc.StatusCode.UNIMPLEMENTED:
-            raise skipped("the plugin does not offer Reconcile, which is allowed") from None
-        if err.code is not grpc.StatusCode.INVALID_ARGUMENT:
-            raise
-        return
-    raise BrokenError("Reconcile takes a list whose first page is missing")
 
 
 # --- Permit ------------------------------------------------------------------------------------------------
@@ -197,6 +48,19 @@ def _permit_duplicate(host: Host) -> None:
                 f"a duplicate of Permit gets {checks.reasons(again.ctx.status)};"
                 f" the first answer was {checks.reasons(first.ctx.status)}"
             )
+
+
+@case(
+    "permit.at-once",
+    "binding",
+    "Permit of one cycle, four times at once: equal answers.",
+    declares("PERMIT"),
+)
+def _permit_at_once(host: Host) -> None:
+    way = Way(host)
+    node = _before_permit(way)
+    request = way.cycle.request("Permit", way.cycle.context(complete=True), **chosen(host, node))
+    _asked_at_once(way.cycle, "Permit", request)
 
 
 # --- PreBind, Bind, PostBind -----------------------------------------------------------------------------
@@ -233,6 +97,23 @@ def _pre_bind_refused(host: Host) -> None:
 
 
 @case(
+    "preBind.at-once",
+    "binding",
+    "Round 0 of PreBind, four times at once: equal answers, with patches of the same objects.",
+    declares("PRE_BIND"),
+)
+def _pre_bind_at_once(host: Host) -> None:
+    way = Way(host)
+    node = way.to_binding()
+    if _pre_flight(way.cycle, node) == Code.CODE_SKIP:
+        raise skipped("PreBindPreFlight answers SKIP: PreBind has no work for this pod")
+    answers = _asked_at_once(way.cycle, "PreBind", way.cycle.request("PreBind", node_name=node.name))
+    patched = [[(patch.resource, patch.ref.name, patch.action) for patch in one.patches] for one in answers]
+    if any(one != patched[0] for one in patched):
+        raise BrokenError("the same PreBind at once is answered with patches of different objects")
+
+
+@case(
     "preBind.pre-flight",
     "binding",
     "Ten times PreBindPreFlight get one answer.",
@@ -260,6 +141,20 @@ def _bind(host: Host) -> None:
         raise BrokenError(
             "Bind claims that the pod is bound (SUCCESS without host_binds), and the pod exists in no cluster"
         )
+
+
+@case(
+    "bind.at-once",
+    "binding",
+    "Bind of one cycle, four times at once: equal answers.",
+    declares("BIND"),
+)
+def _bind_at_once(host: Host) -> None:
+    way = Way(host)
+    node = way.to_binding()
+    answers = _asked_at_once(way.cycle, "Bind", way.cycle.request("Bind", node_name=node.name))
+    if len({answer.host_binds for answer in answers}) > 1:
+        raise BrokenError("the same Bind at once is answered with and without host_binds")
 
 
 @case("bind.duplicate", "binding", "A duplicate of Bind gets the first code.", declares("BIND"))
@@ -307,15 +202,41 @@ def _between(host: Host) -> None:
 
 @case("handle.calls", "binding", "Calls of HandleService carry the token, and name the plugin.", takes)
 def _handle(host: Host) -> None:
+    if faults := _calls_of_handle(host).faults:
+        raise BrokenError(faults[0])
+
+
+@case(
+    "handle.metadata",
+    "binding",
+    "Calls of HandleService carry `berth-plugin`, and their metadata agrees with the message.",
+    takes,
+)
+def _handle_metadata(host: Host) -> None:
+    if faults := _calls_of_handle(host).metadata_faults:
+        raise BrokenError(faults[0])
+
+
+def _calls_of_handle(host: Host) -> HandleDouble:
+    """Bring the plugin to call HandleService. Ends the case where it does not."""
     double = host.target.double
     if double is None or not host.subject.plugin.handle_client:
         raise skipped("the plugin does not call HandleService")
-    way = Way(host)
-    way.to_binding()
-    if not double.asked:
-        raise skipped("the plugin made no call to HandleService for this pod")
-    if double.faults:
-        raise BrokenError(double.faults[0])
+    until = time.monotonic() + _HANDLE_S
+    first = Way(host)
+    first.to_binding()
+    while True:
+        # The Reserve of another pod may end the wait of the first one.
+        second = Way(host)
+        second.to_binding()
+        for way in (first, second):
+            if host.subject.has("RESERVE"):
+                unreserve(host, way.cycle)
+        if double.asked:
+            return double
+        if time.monotonic() > until:
+            raise skipped("the plugin made no call to HandleService for this pod")
+        time.sleep(0.05)
 
 
 def _before_permit(way: Way) -> WorldNode:
@@ -329,43 +250,14 @@ def _before_permit(way: Way) -> WorldNode:
     return way.cycle.reserved_on
 
 
-def _reserve_again(host: Host, cycle: Cycle) -> Any:
-    assert cycle.reserved_on is not None
-    answer = cycle.ask("Reserve", cycle.context(complete=True), **chosen(host, cycle.reserved_on))
-    checks.status("Reserve", answer.ctx.status)
-    return answer
-
-
-def _unreserve_request(host: Host, *cycles: Cycle) -> scheduling.UnreserveRequest:
-    request = scheduling.UnreserveRequest(plugin=host.subject.plugin.name, attachment_id=host.attachment_id)
-    for cycle in cycles:
-        assert cycle.reserved_on is not None
-        request.items.add(
-            cycle_id=cycle.id,
-            pod=cycle.pod.ref,
-            node_name=cycle.reserved_on.name,
-            plugin_token=cycle.token,
-            reason="the kit undoes the reservation",
-        )
-    return request
-
-
-def _unreserve(host: Host, cycle: Cycle) -> None:
-    _check_done(host.call("Unreserve", _unreserve_request(host, cycle)), cycle.id)
-
-
-def _check_done(answer: Any, *cycle_ids: str) -> None:
-    if lacking := [one for one in cycle_ids if one not in answer.done_cycle_ids]:
-        raise BrokenError(
-            f"the answer to Unreserve does not name the cycle {lacking[0]!r}; the host would send it for ever"
-        )
-
-
-def _live(cycle: Cycle) -> state_pb2.LiveReservation:
-    assert cycle.reserved_on is not None
-    return state_pb2.LiveReservation(
-        cycle_id=cycle.id, pod=cycle.pod.ref, node_name=cycle.reserved_on.name, plugin_token=cycle.token
-    )
+def _asked_at_once(cycle: Cycle, rpc: str, request: Any) -> list[Any]:
+    """Make a call with effects several times at once; return the answers, which have one code."""
+    answers = cycle.host.begin_all(rpc, request, AT_ONCE, 10.0)
+    for answer in answers:
+        cycle.take(rpc, answer)
+        checks.status(rpc, answer.ctx.status)
+    same_at_once(rpc, answers)
+    return answers
 
 
 def _pre_flight(cycle: Cycle, node: WorldNode) -> int:

@@ -19,6 +19,7 @@ from berth_sdk.conformance.world import World, WorldNode, incoming, pod_object, 
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2, state_pb2
+from berth_sdk.wire.call_names import metadata_of
 
 PROFILE: Final = "default-scheduler"
 HANDSHAKE_S: Final = 5.0
@@ -92,7 +93,8 @@ class Host:
     """The calls of one case. Every call ends when the time of the case is over.
 
     Attributes: subject, target, world, attachment_id (of the last accepted Configure), ends_at (of the case,
-    in seconds of the monotonic clock), carrier (makes the calls in place of gRPC; None: gRPC).
+    in seconds of the monotonic clock), carrier (makes the calls in place of gRPC; None: gRPC), others (more
+    plugins of the process, which Configure enables too).
     """
 
     def __init__(self, target: Target, subject: Subject, limit_s: float) -> None:
@@ -102,6 +104,7 @@ class Host:
         self.world = World(subject)
         self.attachment_id = ""
         self.carrier: Callable[[str, Any, float], Any] | None = None
+        self.others: Sequence[identity.PluginDescriptor] = ()
         self._channel = target.channel()
 
     def close(self) -> None:
@@ -121,6 +124,11 @@ class Host:
         left_s = max(0.001, min(patience_s, self.ends_at - time.monotonic()))
         sent = iter(request) if method.client_streaming else request
         return stub.future(sent, timeout=left_s, metadata=_metadata(first))
+
+    def begin_all(self, rpc: str, request: Any, count: int, patience_s: float = PATIENCE_S) -> list[Any]:
+        """Make the same call `count` times at once, and return the answers. Raises CallError."""
+        futures = [self.begin(rpc, request, patience_s) for _ in range(count)]
+        return [result_of(rpc, future, patience_s) for future in futures]
 
     def call(self, rpc: str, request: Any, patience_s: float = PATIENCE_S) -> Any:
         """Make a call and return the answer. Raises CallError."""
@@ -163,16 +171,21 @@ class Host:
             given = Struct()
             given.update(self.target.args)
             args.args.CopyFrom(given)
+        beside = [
+            identity.PluginArgs(name=other.name, profile=PROFILE, required=True, enabled=other.points)
+            for other in self.others
+        ]
         offered = set(self.subject.hello.features)
         request = identity.ConfigureRequest(
             attachment_id=attachment_id,
             contract=identity.ContractVersion(major=1),
             features=[name for name in ("frames", "configure-trial") if name in offered],
-            plugins=[args],
+            plugins=[args, *beside],
             max_message_bytes=min(LIMIT, self.subject.max_message_bytes),
             accepted=True,
         )
         if plugin.handle_client and self.target.double is not None:
+            self.target.double.attachment_ids.add(attachment_id)
             request.handle.CopyFrom(self.target.double.endpoint)
         for name, value in fields.items():
             setattr(request, name, value)
@@ -262,7 +275,11 @@ class Host:
 
 @dataclass
 class Cycle:
-    """One cycle, with what the host remembers of it. `sent`: the pod went to the instance, complete."""
+    """One cycle, with what the host remembers of it.
+
+    `sent`: the pod went to the instance, complete. `trial`: of the pod's group; None: the pod has no group.
+    `extra`: more fields of each context. `is_plain`: the pod is a plain one, whatever the target says.
+    """
 
     host: Host
     id: str
@@ -270,12 +287,14 @@ class Cycle:
     token: bytes = b""
     sent: bool = False
     reserved_on: WorldNode | None = None
+    trial: scheduling_pb2.ReservationTrial | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    is_plain: bool = False
 
     @property
     def pod(self) -> pb.PodSummary:
         """The pod, complete."""
-        return incoming(self.pod_name, self.host.target.pod)
+        return incoming(self.pod_name, None if self.is_plain else self.host.target.pod)
 
     def context(
         self, *, complete: bool | None = None, binding: bool = False, **fields: Any
@@ -296,7 +315,8 @@ class Cycle:
             made.pod.summary.CopyFrom(pod)
             made.pod.complete = True
             if identity.DeclaredNeed.KIND_WHOLE_POD in subject.kinds:
-                made.pod.object.CopyFrom(pod_object(pod, "incoming", host.target.pod_manifest))
+                manifest = "" if self.is_plain else host.target.pod_manifest
+                made.pod.object.CopyFrom(pod_object(pod, "incoming", manifest))
         else:
             made.pod.summary.ref.CopyFrom(pod.ref)
         if subject.keeps_state and not binding:
@@ -388,11 +408,7 @@ def _serialized(message: Any) -> bytes:
     return raw
 
 
-def _metadata(request: Any) -> tuple[tuple[str, str | bytes], ...]:
+def _metadata(request: Any) -> tuple[tuple[str, str], ...]:
     """Return who is meant, as the host says it beside each message."""
     named = request.ctx if "ctx" in request.DESCRIPTOR.fields_by_name else request
-    found: list[tuple[str, str | bytes]] = []
-    for key, name in (("berth-attachment-id", "attachment_id"), ("berth-plugin", "plugin")):
-        if name in named.DESCRIPTOR.fields_by_name and getattr(named, name):
-            found.append((key, getattr(named, name)))
-    return tuple(found)
+    return metadata_of(getattr(named, "attachment_id", ""), getattr(named, "plugin", ""))

@@ -17,6 +17,7 @@ from berth_sdk.conformance import (  # noqa: F401  (their import registers the c
     queueing,
     scheduling,
     stateful,
+    together,
 )
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
 from berth_sdk.conformance.host import CallError, Host, Target, new_id
@@ -26,6 +27,8 @@ LIMIT_S: Final = 60.0
 """The time for one case."""
 _CONFIGURE_S: Final = 15.0
 """The time to learn what a plugin declares with its arguments."""
+_DETAIL: Final = 2000
+"""The characters of a detail that are shown."""
 _RETURN_S: Final = 10.0
 """The time for a server to return after it was lost."""
 
@@ -157,9 +160,9 @@ def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tupl
                 raise BrokenError(f"the case needs an attachment: {err}") from err
         one.run(host)
     except SkippedError as err:
-        return "skip", str(err)
+        return "skip", _shortened(str(err))
     except BrokenError as err:
-        return "fail", _in_time(host, str(err))
+        return "fail", _in_time(host, _shortened(str(err)))
     except DecodeError as err:
         return "fail", f"an answer cannot be read: {err}"
     except OSError as err:
@@ -167,6 +170,11 @@ def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tupl
     finally:
         host.close()
     return "pass", ""
+
+
+def _shortened(text: str) -> str:
+    """Return a detail without its end if it is long: it may quote an answer as large as a message."""
+    return text if len(text) <= _DETAIL else f"{text[:_DETAIL]}... ({len(text)} characters)"
 
 
 def _in_time(host: Host, text: str) -> str:

@@ -18,6 +18,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"
 _DEFAULT_S = {"PreFilter": 0.25, "Filter": 0.25, "PreScore": 0.25, "Score": 0.25}
 AT_ONCE = 16
+SAME_AT_ONCE = 8
 WARM_UP_S = 5.0
 """The time for each of the first calls, in which a process may still compile its code."""
 judges = declares("PRE_FILTER", "FILTER", "PRE_SCORE", "SCORE")
@@ -320,6 +321,41 @@ def _at_once(host: Host) -> None:
         cycle.take(rpc, answer)
         if bare(host.call(rpc, request)) != bare(answer):
             raise BrokenError(f"{rpc} answers otherwise when other calls are open at the same time")
+
+
+@case(
+    "calls.same-at-once",
+    "core",
+    "Each pure call, eight times in one cycle at once, gets one answer.",
+    judges,
+)
+def _same_at_once(host: Host) -> None:
+    def check(rpc: str) -> None:
+        request = way.cycle.request(
+            rpc, way.cycle.context(complete=True), candidates=host.candidates(way.left)
+        )
+        answers = host.begin_all(rpc, request, SAME_AT_ONCE)
+        for answer in answers:
+            way.cycle.take(rpc, answer)
+            if bare(answer) != bare(answers[0]):
+                raise BrokenError(f"the same {rpc} at once gets different answers; the call is pure")
+
+    subject = host.subject
+    way = Way(host)
+    if subject.has("PRE_FILTER"):
+        check("PreFilter")
+    way.to_filter()
+    if subject.has("FILTER") and not way.skips_filter and not way.early_filter:
+        check("Filter")
+    if not subject.has("PRE_SCORE", "SCORE"):
+        return
+    way = Way(host)
+    way.to_score()
+    if subject.has("PRE_SCORE"):
+        check("PreScore")
+        way.pre_score()
+    if subject.has("SCORE"):
+        check("Score")
 
 
 @case(

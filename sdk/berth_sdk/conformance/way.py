@@ -118,12 +118,18 @@ class Way:
             raise skipped(f"the plugin rejects the kit's pod on every node; {HINT}")
         return self.left[-1]
 
-    def reserve(self) -> Any:
-        """Go to Reserve and ask it. Ends the case where the plugin holds nothing."""
+    def reserve(self, again: str = "") -> Any:
+        """Go to Reserve and ask it. Ends the case where the plugin holds nothing.
+
+        `again`: why a rejection breaks the contract, as the plugin accepted an equal pod before. Raises
+        BrokenError then.
+        """
         answer = self.try_reserve()
         code = answer.ctx.status.code
         if code == Code.CODE_SKIP:
             raise skipped(f"Reserve answers SKIP: the plugin holds nothing for this pod; {HINT}")
+        if code != Code.CODE_SUCCESS and again:
+            raise BrokenError(f"Reserve answers {checks.reasons(answer.ctx.status)}: {again}")
         if code != Code.CODE_SUCCESS:
             raise skipped(f"Reserve rejects the pod: {checks.reasons(answer.ctx.status)}; {HINT}")
         return answer
@@ -132,7 +138,7 @@ class Way:
         """Go to Reserve and ask it; return its answer."""
         node = self.to_reserve()
         self.cycle.reserved_on = node
-        answer = self.cycle.ask("Reserve", **chosen(self.host, node))
+        answer = self.cycle.ask("Reserve", **chosen(self.host, node), trial=self.cycle.trial)
         code = checks.status("Reserve", answer.ctx.status)
         if answer.HasField("early_pre_bind") and not self.host.subject.has("PRE_BIND"):
             raise BrokenError("Reserve answers early_pre_bind, and the plugin does not declare PRE_BIND")

@@ -15,25 +15,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from support.conforming_plugin import SUCCESS, ConformingPlugin, RefusalError, decided
-from support.waiting import PATIENCE_S
-
-SLOW = ("memory.cycles",)
-"""Cases that are run where they are meant alone."""
-
-
-def report_of(plugin: ConformingPlugin, folder: Path, level: str = "group", *only: str) -> run.Report:
-    """Run the cases; `only`: these alone; else all but the slow ones."""
-    with plugin.serving(folder) as address:
-        target = Target(address)
-        (subject,) = run.subjects(run.hello_of(target))
-        cases = [
-            one for one in run.chosen(subject, level) if (one.id in only if only else one.id not in SLOW)
-        ]
-        return run.run(target, subject, cases, limit_s=PATIENCE_S)
-
-
-def failures(report: run.Report) -> dict[str, str]:
-    return {one.case.id: one.detail for one in report.results if one.result == "fail"}
+from support.kit import failures, report_of
 
 
 class InNames(ConformingPlugin):
@@ -152,7 +134,7 @@ class ClaimsToHaveBound(ConformingPlugin):
 
 class UnreservesOnce(ConformingPlugin):
     def Unreserve(self, request: Any) -> Any:  # noqa: N802
-        if all(item.cycle_id in self.given_back for item in request.items):
+        if all((request.plugin, item.cycle_id) in self.given_back for item in request.items):
             return scheduling.UnreserveResponse()
         return super().Unreserve(request)
 
@@ -164,7 +146,7 @@ class ReservesAfterUnreserve(ConformingPlugin):
 
 class RefusesTheDuplicate(ConformingPlugin):
     def Reserve(self, request: Any) -> Any:  # noqa: N802
-        if request.ctx.cycle_id in self.reserved:
+        if (request.ctx.plugin, request.ctx.cycle_id) in self.reserved:
             return scheduling.ReserveResponse(ctx=decided(pb.PluginStatus.CODE_UNSCHEDULABLE))
         return super().Reserve(request)
 

@@ -21,6 +21,7 @@ from berth_sdk.serve.server import PluginServer
 from numpy.typing import NDArray
 from support.by_arguments import ByArguments
 from support.examples import EXAMPLES
+from support.kit import failures
 from support.waiting import PATIENCE_S
 
 
@@ -72,6 +73,15 @@ class Binds(Plugin):
         self.held.discard(state.cycle_id)
 
 
+class BindsBits(Binds):
+    """The same beside a Filter over the table, in SNAPSHOT mode, without the pods."""
+
+    needs = (Need.nodes(),)
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        return Status.success() if node.pod_count < 100 else Status.unschedulable("taken")
+
+
 def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
     target = Target(address, args=args)
     (subject,) = (run.configured(target, one) for one in run.subjects(run.hello_of(target)))
@@ -79,12 +89,8 @@ def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
     return run.run(target, subject, cases, limit_s=PATIENCE_S)
 
 
-def failures(report: run.Report) -> dict[str, str]:
-    return {one.case.id: one.detail for one in report.results if one.result == "fail"}
-
-
 @pytest.mark.parametrize(
-    "plugin", [ScoresBits, JudgesNames, Binds, NodeName], ids=lambda plugin: plugin.__name__
+    "plugin", [ScoresBits, JudgesNames, Binds, BindsBits, NodeName], ids=lambda plugin: plugin.__name__
 )
 def test_kit_passes_what_the_sdk_serves(plugin: type, tmp_path: Path) -> None:
     server = PluginServer({plugin.__name__: plugin})
