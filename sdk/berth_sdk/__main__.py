@@ -96,7 +96,7 @@ def build_parser() -> ArgumentParser:
         type=float,
         default=5.0,
         metavar="SECONDS",
-        help="time for open calls to end when stopping (default: 5)",
+        help="time for open calls to end and for the plugins' close() when stopping (default: 5)",
     )
     serve.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="default: info"

@@ -8,7 +8,7 @@ declaration is needed. The order of the points for one pod:
       -> PreBindPreFlight -> WaitOnPermit -> PreBind -> Bind -> PostBind     the binding cycle, a task per pod
 
     Unreserve runs, in reverse order, whenever anything fails after Reserve began. After a restart, a plugin
-    first gets the list of its live reservations (`reconcile`).
+    first gets the list of its live reservations (`reconcile`). `close` is the last call of an instance.
 
 A group of pods (`spec.schedulingGroup`) has one cycle. The cycle tries placements, and in each placement the
 members, one after the other, each as above from PreFilter to Reserve:
@@ -693,6 +693,35 @@ class PostBindPlugin(Protocol):
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """React to the binding. An exception has no effect but a log line: the host logs it for an in-process
         plugin, the plugin's server for a served one.
+        """
+        ...
+
+
+# --- the end of an instance ------------------------------------------------------------------------
+
+
+class ClosePlugin(Protocol):
+    """Optional: a hook that runs when an instance stops."""
+
+    def close(self) -> Answer[None]:
+        """Release what the instance holds outside of its memory: connections, threads, files, leases.
+
+        Called once for each instance, after its last call has ended:
+
+        - in process: when the host stops, when a new configuration replaces the host's plugins, and when
+          another plugin cannot be made, so that the host does not start;
+        - served: when the server stops (SIGTERM, SIGINT, the end of the host that started it, `--reload`),
+          and when the host configures the plugin with other arguments, or no longer in this profile. A
+          reservation of the old instance keeps the instance until the reservation ends.
+
+        Not called when the process is killed, nor while a call of the instance has not ended. The handle
+        reaches no host any more. The next instance is made before this one is closed, so `__init__` must not
+        need what `close` gives back.
+
+        A plain method runs in a thread of its own; instances are closed at the same time. The host waits 5 s.
+        A served plugin has what is left of `berth-sdk serve --grace`, at least 1 s. Whoever waited in vain
+        goes on, and says so in the log. An exception is logged with the plugin's name and has no other
+        effect.
         """
         ...
 

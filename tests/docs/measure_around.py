@@ -65,7 +65,7 @@ async def _measure(node_count: int) -> dict[str, float]:
             best_us[step] = min(best_us.get(step, spent_us), spent_us)
         for pod in list(host.objects.pods()):
             server.delete("pods", pod.ref)
-    host.clients.close()
+    asyncio.run(host.clients.close())
     return best_us
 
 

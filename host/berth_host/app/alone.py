@@ -55,8 +55,9 @@ ATTACH_S: Final = 30.0
 class FrameworkAlone:
     """The plugins of one profile over a snapshot that the caller fills.
 
-    Served plugins are attached inside `async with FrameworkAlone(...)`. Without served plugins, the block is
-    not needed.
+    Served plugins are attached inside `async with FrameworkAlone(...)`. The end of the block closes all
+    plugins, and the object is not used any more. The block is not needed without served plugins and without
+    plugins that have `close`.
 
     >>> import asyncio
     >>> from berth_sdk.testing import make_node, make_pod
@@ -98,7 +99,7 @@ class FrameworkAlone:
         self._attached = False
         if self._attachments:
             self.snapshot.confirmed_generation = self._attachments.confirmed_generation
-        clients = make_clients(
+        self._made = clients = make_clients(
             configuration,
             ClientSeams(
                 registry=registry,
@@ -132,9 +133,10 @@ class FrameworkAlone:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the attachments, and end the plugins that were started."""
+        """Close the attachments, end the plugins that were started, and close those of this process."""
         self._attached = False
         await self._attachments.stop()
+        await self._made.close()
 
     def add_node(self, node: Node) -> None:
         """Add a node, or the template of a node that does not exist yet."""

@@ -178,7 +178,7 @@ class Host(HostParts):
         await self.group_status.flush(patience_s)
         await self.attachments.stop()
         await self.handle_server.stop()
-        self.clients.close()
+        await self.clients.close()
         await self.extenders.close()
         self._loop_errors.stop()
 

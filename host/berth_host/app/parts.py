@@ -133,7 +133,11 @@ class HostParts:
         later = LateParts()
         self._open_to_plugins(later)
         self._make_plugins(later)
-        self._make_cycles(later)
+        try:
+            self._make_cycles(later)
+        except BaseException:
+            self.clients.close_unused()
+            raise
 
     def _know_the_cluster(self) -> None:
         """Make the cache of the cluster, and the parts that write to the cluster."""

@@ -43,7 +43,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
         await _follow(old, new, missed)
     except BaseException:
         old.feed.to = old.handle_event
-        new.clients.close()
+        await new.clients.close()
         raise
     try:
         leads = old.is_leading

@@ -92,6 +92,7 @@ EVENTS: Final = frozenset(
         "plugin.log_dropped",
         "plugin.logged",
         "plugin.lost",
+        "plugin.not_closed",
         "plugin.not_loaded",
         "plugin.overran",
         "folder.readable",

@@ -17,6 +17,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.closing import close_unused
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
@@ -34,7 +35,7 @@ from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.wanted_resources import containers_want
 from berth_host.plugins.registry import ClassRegistry, load_class, not_loaded
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.in_process import InProcessTransport
+from berth_host.rpc.in_process import InProcessTransport, report_trouble
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.validate import ClusterFacts
 
@@ -114,10 +115,17 @@ class Clients:
             }
         )
 
-    def close(self) -> None:
-        """End the threads of in-process plugins."""
-        for transport in self._in_process():
-            transport.close()
+    async def close(self) -> None:
+        """End the threads of in-process plugins, and close the plugins at the same time, each for a limited
+        time.
+        """
+        await asyncio.gather(*(transport.close() for transport in self._in_process()))
+
+    def close_unused(self) -> None:
+        """Close in-process plugins that were never called, because the host cannot be made."""
+        runtimes = [transport.runtime for transport in self._in_process()]
+        for runtime, closing in close_unused(runtimes).items():
+            report_trouble(runtime.descriptor.name, closing)
 
     def _in_process(self) -> Iterator[InProcessTransport]:
         for clients in self.by_profile.values():
@@ -127,16 +135,22 @@ class Clients:
 
 
 def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clients:
-    """Make one client per plugin and profile. Raises PluginLoadError."""
+    """Make one client per plugin and profile. Raises PluginLoadError, after it has closed those that it had
+    made.
+    """
     made = Clients()
-    for profile in configuration.profiles:
-        clients = made.by_profile.setdefault(profile.scheduler_name, {})
-        for name in sorted(profile.plugin_names):
-            client = _client(name, profile, configuration.berth, seams, made.stats)
-            if client is not None:
-                clients[name] = client
-            elif name not in made.missing:
-                made.missing.append(name)
+    try:
+        for profile in configuration.profiles:
+            clients = made.by_profile.setdefault(profile.scheduler_name, {})
+            for name in sorted(profile.plugin_names):
+                client = _client(name, profile, configuration.berth, seams, made.stats)
+                if client is not None:
+                    clients[name] = client
+                elif name not in made.missing:
+                    made.missing.append(name)
+    except BaseException:
+        made.close_unused()
+        raise
     return made
 
 

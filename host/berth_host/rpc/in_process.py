@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -21,9 +22,10 @@ from berth_sdk.kept.follows import Follows
 from berth_sdk.pod import Pod
 from berth_sdk.results import ReserveResult
 from berth_sdk.runtime.answers import PLAIN, begun, must_wait, settled
+from berth_sdk.runtime.closing import CLOSE_S, Closing, awaited, begin_close, trouble_of
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
-from berth_sdk.runtime.raised import raised_text
+from berth_sdk.runtime.raised import author_trace, raised_text
 from berth_sdk.status import Code, Status
 
 from berth_host.errors.plugins import (
@@ -33,6 +35,7 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
 )
 from berth_host.errors.state import InvariantError
+from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.code_log import CodeLog
@@ -43,6 +46,7 @@ Raw = TypeVar("Raw")
 T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 8
 """The number of concurrent binding-cycle calls of a plugin that does not set it."""
+_LOG = get_logger()
 SETTLED: Final = PLAIN | {Reserved}
 """Types of answers that need not be awaited: nearly all answers have one of these."""
 
@@ -59,6 +63,7 @@ class InProcessTransport:
         self.codes = CodeLog()
         self._name = runtime.descriptor.name
         self._threads: ThreadPoolExecutor | None = None
+        self._is_closed = False
         self._plain: dict[str, bool] = {}
         """By call: True if the plugin itself has a plain method for the call."""
         self._async: dict[str, bool] = {}
@@ -86,10 +91,37 @@ class InProcessTransport:
         """Return False: an in-process plugin answers as long as the host runs."""
         return False
 
-    def close(self) -> None:
-        """End the threads, without waiting for calls that still run there."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """End the threads, and call the plugin's `close` after the last call there. Wait CLOSE_S for both.
+
+        The log has what went wrong. Has no effect after the first time.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        threads, calls_ended = self._threads, threading.Event()
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+        if not self.runtime.has_close:
+            return
+        loop = asyncio.get_running_loop()
+
+        def wait_for_calls() -> None:
+            if threads is not None:
+                threads.shutdown(wait=True)
+            calls_ended.set()
+
+        closing = begin_close(
+            self.runtime,
+            lambda answer: asyncio.run_coroutine_threadsafe(awaited(answer), loop).result(),
+            wait_for_calls,
+        )
+        await asyncio.wait({asyncio.wrap_future(closing)}, timeout=CLOSE_S)
+        if not calls_ended.is_set():
+            error = f"a call has not ended after {CLOSE_S:g} s, and close comes after the last call"
+            _LOG.warning("plugin.not_closed", plugin=self._name, error=error)
+        else:
+            report_trouble(self._name, closing)
 
     def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Do nothing: the cycle's state is part of the cycle's record."""
@@ -218,6 +250,16 @@ class InProcessTransport:
         if isinstance(err, PluginAnswerError):
             return PluginProtocolError(self._name, call.rpc, f"broke the contract ({err})")
         return PluginExceptionError(self._name, call.rpc, without_hidden(raised_text(err)))
+
+
+def report_trouble(plugin: str, closing: Closing) -> None:
+    """Log what went wrong with a plugin's `close`, if anything, after CLOSE_S."""
+    error = trouble_of(closing, CLOSE_S)
+    if not error:
+        return
+    raised = closing.exception() if closing.done() else None
+    trace = None if raised is None else (type(raised), raised, author_trace(raised))
+    _LOG.warning("plugin.not_closed", plugin=plugin, error=without_hidden(error), exc_info=trace)
 
 
 def reserve(runtime: PluginRuntime, state: CycleState, pod: Pod, node_name: str) -> Answer[Reserved]:

@@ -58,8 +58,9 @@ def _is_accepted(title: str, cls: type, args: Mapping[str, Any]) -> bool:
     """
     descriptor, outcome, accepts = describe(cls, title), "", True
     try:
-        descriptor = replace(PluginHost(cls, args).runtime.descriptor, name=title)
-        outcome = f"arguments: accepts {json.dumps(args)}"
+        host = PluginHost(cls, args)
+        descriptor = replace(host.runtime.descriptor, name=title)
+        outcome = f"arguments: accepts {json.dumps(args)}{_trouble_at_close(host)}"
     except PluginArgsError as err:
         outcome, accepts = f"arguments: refuses {json.dumps(args)}: {err}", False
     finally:
@@ -67,6 +68,15 @@ def _is_accepted(title: str, cls: type, args: Mapping[str, Any]) -> bool:
             print(line)
     print(outcome)
     return accepts
+
+
+def _trouble_at_close(host: PluginHost) -> str:
+    """Close the plugin, and return a remark if its `close` raises, which a host only logs."""
+    try:
+        host.close()
+    except Exception as err:  # noqa: BLE001  # a plugin may raise anything
+        return f"\nremark: close raised {raised_text(err)}"
+    return ""
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -167,6 +167,8 @@ class Declared:
 
     def _seeing(self, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
         pod_of, table, shared = self.pod, self._table, self.shared
+        if method == "close":
+            return function
         if method in _ONE_POD:
             return lambda pod: function(pod_of(pod))
         if method == "less":

@@ -16,8 +16,10 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.runtime.raised import is_class
 
 _OTHERS: Final[Mapping[str, str]] = {
+    "aclose": "close",
     "addpod": "add_pod",
     "addpods": "add_pod",
+    "dispose": "close",
     "eventstoregister": "events",
     "filterall": "filter_nodes",
     "filternode": "filter` or `filter_nodes",
@@ -33,13 +35,17 @@ _OTHERS: Final[Mapping[str, str]] = {
     "normalizescores": "normalize",
     "onbind": "bind` or `post_bind",
     "onbound": "post_bind",
+    "onclose": "close",
     "onevent": "queueing_hint",
     "oninit": "__init__",
     "onload": "__init__",
     "onreconnect": "reconcile",
     "onrestart": "reconcile",
+    "onshutdown": "close",
     "onstart": "__init__",
     "onstartup": "__init__",
+    "onstop": "close",
+    "onunload": "close",
     "podneed": "needs",
     "podneeds": "needs",
     "predicate": "filter",
@@ -54,10 +60,12 @@ _OTHERS: Final[Mapping[str, str]] = {
     "scorenode": "score` or `score_nodes",
     "scorepod": "score",
     "scoretable": "score_nodes",
+    "shutdown": "close",
     "signpod": "sign",
     "sortkeys": "sort_key",
     "stateneed": "needs",
     "stateneeds": "needs",
+    "teardown": "close",
 }
 """Names of these methods in other schedulers, kube-scheduler, the contract (`SortKeys`) and older versions of
 this SDK, in lower case without underscores, and the names in this SDK.

@@ -245,6 +245,19 @@ class PluginRuntime(GroupRuntime):
         """Call `post_bind`."""
         return self._ask("post_bind", _nothing, state, pod, node_name)
 
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def has_close(self) -> bool:
+        """True if the plugin has `close`."""
+        return self._has("close")
+
+    def close(self) -> Answer[None]:
+        """Call `close`; does nothing for a plugin without it. The caller calls once, after every other call
+        has ended.
+        """
+        return self._ask("close", _nothing) if self.has_close else None
+
     # --- how it is done ----------------------------------------------------------------------
 
     def _what_answers_follow_from(self, handle: Handle | None) -> Follows:

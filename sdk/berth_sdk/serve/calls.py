@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -17,7 +17,9 @@ from berth_sdk.errors import ScoreRefusedError
 from berth_sdk.runtime.answers import must_wait
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.lanes import CallCancelledError, CallContext, EventLoopThread
-from berth_sdk.serve.served import ServedPlugin
+
+if TYPE_CHECKING:
+    from berth_sdk.serve.served import ServedPlugin
 
 _MAX_TEXT: Final = 1024
 """Characters of an error's text at most. gRPC sends the text in a header, and headers are limited."""
@@ -58,15 +60,16 @@ def ask(
 ) -> Any:
     """Call the plugin, which has its turn, and return its answer; wait for an answer of an async method.
 
-    Raises CallRefusedError for the plugin's exceptions, but ScoreRefusedError as it is, and
-    CallCancelledError.
+    Raises CallRefusedError for the plugin's exceptions and for an instance that is closed, but
+    ScoreRefusedError as it is, and CallCancelledError.
     """
     if not context.is_active():
         raise CallCancelledError
     try:
-        answer = call()
-        return loop.wait_for(answer, context) if must_wait(answer) else answer
-    except (CallCancelledError, ScoreRefusedError):
+        with served.calls:
+            answer = call()
+            return loop.wait_for(answer, context) if must_wait(answer) else answer
+    except (CallCancelledError, CallRefusedError, ScoreRefusedError):
         raise
     except KeyboardInterrupt:
         raise

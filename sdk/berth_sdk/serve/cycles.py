@@ -20,6 +20,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView
 
 if TYPE_CHECKING:
+    from berth_sdk.runtime.plugin_runtime import PluginRuntime
     from berth_sdk.serve.served import ServedPlugin
 
 Subject: TypeAlias = Pod | GroupView
@@ -169,6 +170,12 @@ class CycleBook:
                 for cycle_id, cycle in self._cycles.items()
                 if plugin in cycle.parts and cycle.parts[plugin].reserved
             }
+
+    def with_reservations(self) -> set[PluginRuntime]:
+        """Return the instances of plugins that have a reservation or a wait at Permit."""
+        with self._lock:
+            parts = (part for cycle in self._cycles.values() for part in cycle.parts.values())
+            return {part.served.runtime for part in parts if part.reserved}
 
     # --- recent Unreserves ---------------------------------------------------------------------
 

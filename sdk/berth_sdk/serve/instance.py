@@ -13,9 +13,9 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 
@@ -24,12 +24,14 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sdk.runtime.closing import CLOSE_S
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.profiles import for_all_profiles
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import LOG, CallRefusedError, InFlight
 from berth_sdk.serve.cycles import CycleBook
+from berth_sdk.serve.endings import Endings, MadePlugin
 from berth_sdk.serve.handle_client import HandleClient
 from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import EventLoopThread
@@ -48,6 +50,8 @@ CONTRACT: Final = (1, 0)
 _REMEMBERED_ATTACHMENTS: Final = 64
 """The fewest that the contract allows: hosts that do not lead shake hands too, each under its own id."""
 _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
+Made: TypeAlias = dict[tuple[str, str], MadePlugin]
+"""Instances by plugin name and profile."""
 
 
 class Instance:
@@ -82,9 +86,10 @@ class Instance:
         self.introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
         self._served: dict[tuple[str, str], ServedPlugin] = {}
         # A plugin's reservations outlive the attachment. Reconcile names the live ones.
-        self._runtimes: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
-        self._tried: dict[tuple[str, str], tuple[bytes, PluginRuntime]] = {}
+        self._made: Made = {}
+        self._tried: Made = {}
         """The plugins made in the last trial."""
+        self.endings = Endings(self.cycles, self.loop)
         room = threading.BoundedSemaphore(MAX_BINDING_CALLS)
         self._lanes = {name: Lanes(room) for name in classes}
         self._receives_bytes = max_message_bytes
@@ -141,22 +146,22 @@ class Instance:
             )
             warnings: list[str] = []
             try:
-                made = self._made_all(request)
-                in_use = _in_use(made)
+                made, in_use = self._made_all(request)
             except (PluginArgsError, CallRefusedError) as err:
                 # The existing attachment, if any, continues.
                 self.connection.use(*before)
                 if isinstance(err, CallRefusedError):
                     raise
                 return identity_pb2.ConfigureResponse(error=str(err))
-            self._runtimes = self._runtimes | made
+            replaced = {*self._made.values(), *self._tried.values()}
+            self._made, self._tried = made, {}
             self.copy.select(_needs_of(self.descriptors | in_use))
-            self._tried = {}
             self._attachment_id = request.attachment_id
             self._served = served = {
                 (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
             }
             self._max_message_bytes = request.max_message_bytes
+            self._retire_unused(replaced)
         for warning in warnings:
             LOG.warning("%s", warning)
         LOG.info("configured: %s", ", ".join(f"{name} in {profile}" for name, profile in served))
@@ -167,10 +172,16 @@ class Instance:
             ],
         )
 
-    def stop(self) -> None:
-        """End the attachment, the loop thread and the connection to the host. No call may follow."""
+    def stop(self, close_s: float = CLOSE_S) -> None:
+        """End the attachment and the connection to the host, close the plugins, and end the loop thread. No
+        call may follow. `close_s`: seconds that the plugins get for `close`.
+        """
         self._stopping = True
         self._end_attachment()
+        with self._lock:
+            instances = {*self._made.values(), *self._tried.values()}
+            self._made, self._tried = {}, {}
+        self.endings.close_all(instances, close_s)
         self.loop.stop()
 
     @property
@@ -234,34 +245,44 @@ class Instance:
 
         The plugins in use stay in use.
         """
-        self._tried = {}
+        before, self._tried = self._tried, {}
+        self._retire_unused(before.values())
         try:
-            self._tried = self._made_all(request)
-            _in_use(self._tried)
+            self._tried, _ = self._made_all(request)
         except PluginArgsError as err:
             return identity_pb2.ConfigureResponse(error=str(err))
         return identity_pb2.ConfigureResponse()
 
-    def _made_all(
-        self, request: identity_pb2.ConfigureRequest
-    ) -> dict[tuple[str, str], tuple[bytes, PluginRuntime]]:
-        """Return the plugins of a request, by plugin name and profile.
+    def _made_all(self, request: identity_pb2.ConfigureRequest) -> tuple[Made, dict[str, Descriptor]]:
+        """Return the plugins of a request, and what they declare, by name.
 
-        Raises PluginArgsError and CallRefusedError.
+        Raises PluginArgsError and CallRefusedError, after it has closed the plugins that it had made.
         """
-        made = {}
-        for item in request.plugins:
-            try:
-                made[item.name, item.profile] = self._made(item)
-            except PluginArgsError as err:
-                text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
-                LOG.error("%s", text)
-                raise PluginArgsError(text) from err
-            except (PluginDefinitionError, UndeclaredError) as err:
-                text = f"{item.name} in profile {item.profile} cannot be used with these arguments: {err}"
-                LOG.error("%s", text)
-                raise PluginArgsError(text) from err
-        return made
+        made: Made = {}
+        try:
+            for item in request.plugins:
+                made[item.name, item.profile] = self._made_or_refused(item)
+            return made, _in_use(made)
+        except BaseException:
+            self._retire_unused(made.values())
+            raise
+
+    def _made_or_refused(self, item: identity_pb2.PluginArgs) -> MadePlugin:
+        try:
+            return self._make(item)
+        except PluginArgsError as err:
+            text = f"{item.name} in profile {item.profile} refuses its arguments: {err}"
+            LOG.error("%s", text)
+            raise PluginArgsError(text) from err
+        except (PluginDefinitionError, UndeclaredError) as err:
+            text = f"{item.name} in profile {item.profile} cannot be used with these arguments: {err}"
+            LOG.error("%s", text)
+            raise PluginArgsError(text) from err
+
+    def _retire_unused(self, instances: Iterable[MadePlugin]) -> None:
+        """Close those of the instances that are neither in use nor tried, once they are idle."""
+        kept = {*self._made.values(), *self._tried.values()}
+        self.endings.retire(one for one in instances if one not in kept)
 
     def _features(self) -> list[str]:
         also = {FRAMED: self.framed, HANDLE_TLS: self.connection.has_tls}
@@ -287,15 +308,15 @@ class Instance:
             if item.name not in self.classes:
                 raise _fault(f"plugin {item.name!r} is not served here: {', '.join(self.classes)} are")
 
-    def _made(self, item: identity_pb2.PluginArgs) -> tuple[bytes, PluginRuntime]:
+    def _make(self, item: identity_pb2.PluginArgs) -> MadePlugin:
         """Return the plugin for these arguments: the existing one, that of a trial, or a new one.
 
         Raises PluginArgsError and CallRefusedError.
         """
         args = item.args.SerializeToString(deterministic=True)
-        for known in (self._runtimes, self._tried):
+        for known in (self._made, self._tried):
             old = known.get((item.name, item.profile))
-            if old is not None and old[0] == args:
+            if old is not None and old.args == args:
                 return old
         forget = partial(self._forget, item.name)
         handle = HandleClient(self.descriptors[item.name], self.connection, self.copy, forget)
@@ -309,22 +330,23 @@ class Instance:
             text = f"{item.name}.__init__ raised {raised_text(err)}"
             raise CallRefusedError(grpc.StatusCode.INTERNAL, text) from err
         handle.describes(runtime.descriptor)
-        return args, runtime
+        return MadePlugin(args, runtime)
 
     def _forget(self, plugin: str) -> None:
         """Drop the kept answers of the plugin, in every profile."""
-        for (name, _), (_, runtime) in list(self._runtimes.items()):
+        for (name, _), made in list(self._made.items()):
             if name == plugin:
-                runtime.follows.forget()
+                made.runtime.follows.forget()
 
     def _as_served(self, item: identity_pb2.PluginArgs, warnings: list[str]) -> ServedPlugin:
-        _, runtime = self._runtimes[item.name, item.profile]
+        made = self._made[item.name, item.profile]
+        runtime = made.runtime
         enabled = frozenset(ExtensionPoint(point) for point in item.enabled if point in _KNOWN_POINTS)
         for point in sorted(enabled - set(runtime.descriptor.points)):
             warnings.append(f"{item.name} is enabled at {point.config_name} and does not take part in it")
         lanes = self._lanes[item.name]
         lanes.limit(item.max_concurrency or runtime.descriptor.max_concurrency)
-        return ServedPlugin(runtime, lanes, profile=item.profile, enabled=enabled)
+        return ServedPlugin(made, lanes, profile=item.profile, enabled=enabled)
 
     def _end_attachment(self) -> None:
         with self._lock:
@@ -351,14 +373,14 @@ def _needs_of(descriptors: Mapping[str, Descriptor]) -> Iterator[Need]:
     return (need for descriptor in descriptors.values() for need in descriptor.needs)
 
 
-def _in_use(made: Mapping[tuple[str, str], tuple[bytes, PluginRuntime]]) -> dict[str, Descriptor]:
+def _in_use(made: Made) -> dict[str, Descriptor]:
     """Return what the plugins of an attachment declare, by name, each for all of its profiles.
 
     Raises PluginArgsError where the arguments of two profiles make the plugin contradict itself.
     """
     by_profile: dict[str, dict[str, Descriptor]] = {}
-    for (name, profile), (_, runtime) in made.items():
-        by_profile.setdefault(name, {})[profile] = runtime.descriptor
+    for (name, profile), one in made.items():
+        by_profile.setdefault(name, {})[profile] = one.runtime.descriptor
     return {name: for_all_profiles(found) for name, found in by_profile.items()}
 
 

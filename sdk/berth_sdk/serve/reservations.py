@@ -162,7 +162,7 @@ class Reservations:
         context: CallContext,
     ) -> bool:
         """Call a method without an answer; return False if it raised an exception, which is logged."""
-        if part is not None:
+        if part is not None and not part.served.calls.is_shut:
             if isinstance(item, scheduling_pb2.UnreserveItem) and item.HasField("trial"):
                 part.state.trial = decode_trial(item.trial)
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)

@@ -10,7 +10,7 @@ from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.runtime.early import Early
-from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.serve.endings import MadePlugin
 from berth_sdk.serve.lanes import BindingLane, CallContext, LaneFullError, SchedulingLane
 
 DEFAULT_CONCURRENCY: Final = 8
@@ -43,13 +43,14 @@ class ServedPlugin:
 
     def __init__(
         self,
-        runtime: PluginRuntime,
+        made: MadePlugin,
         lanes: Lanes,
         *,
         profile: str,
         enabled: Iterable[ExtensionPoint],
     ) -> None:
-        self.runtime = runtime
+        self.runtime = runtime = made.runtime
+        self.calls = made.calls
         self.name = runtime.descriptor.name
         self.profile = profile
         self.enabled = frozenset(enabled)

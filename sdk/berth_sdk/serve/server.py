@@ -51,6 +51,8 @@ from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES, limit_problem, size
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
+LEAST_CLOSE_S: Final = 1.0
+"""Seconds that the plugins have for `close`, at least, when calls have taken the whole grace."""
 _THREADS: Final = 256
 """Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
 (`served`).
@@ -142,7 +144,11 @@ class PluginServer:
         self._stopped.wait()
 
     def stop(self, grace_s: float = DEFAULT_GRACE_S) -> bool:
-        """Accept no new calls, and wait `grace_s` for running calls; return False if some have not ended."""
+        """Accept no new calls, wait for running calls, then close the plugins. Return False if some calls
+        have not ended.
+
+        `grace_s`: seconds for both, with LEAST_CLOSE_S for `close` at least.
+        """
         with self._stop_lock:
             if not self._stopped.is_set():
                 self._begin_stop()
@@ -153,7 +159,7 @@ class PluginServer:
                     self._file.remove()
                 stopped.wait()
                 self.framed.wait(max(ends_s - time.monotonic(), 0.0))
-                self.instance.stop()
+                self.instance.stop(max(ends_s - time.monotonic(), LEAST_CLOSE_S))
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 self._stopped.set()
         return self.instance.in_flight.count == 0
@@ -314,6 +320,8 @@ def _answered(
                 context.abort(grpc.StatusCode.CANCELLED, "the call was cancelled")
             except LaneFullError:
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of binding cycles are open")
+            finally:
+                instance.endings.close_idle()
             return answer
 
     return call

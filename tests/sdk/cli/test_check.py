@@ -90,3 +90,26 @@ def test_class_that_ends_the_process_is_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["check", f"ends_with_{code}:Ends"]) == 1
     assert f"ends_with_{code}:Ends cannot be made: SystemExit: {code}" in capsys.readouterr().err
+
+
+def test_check_closes_the_plugin_and_shows_what_close_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "closes_badly.py").write_text(
+        "from berth_sdk import Plugin\n"
+        "class Stuck(Plugin):\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return None\n"
+        "    def close(self):\n"
+        "        raise RuntimeError('stuck')\n"
+        "class Waits(Plugin):\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return None\n"
+        "    def close(self, grace):\n"
+        "        pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "closes_badly:Stuck"]) == 0
+    assert "remark: close raised RuntimeError: stuck at closes_badly.py:6" in capsys.readouterr().out
+    assert main(["check", "closes_badly:Waits"]) == 1
+    assert "write it as `def close(self)`" in capsys.readouterr().err

@@ -28,6 +28,8 @@ def made(**attributes: Any) -> type:
         ("preFilter", "pre_filter"),
         ("PostBind", "post_bind"),
         ("on_start", "__init__"),
+        ("on_stop", "close"),
+        ("shutdown", "close"),
         ("score_node", "score_nodes"),
         ("normalise", "normalize"),
         ("NormalizeScore", "normalize"),

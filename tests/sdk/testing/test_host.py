@@ -552,3 +552,35 @@ class ReadsSnapshotWhenMade(Plugin):
 def test_snapshot_cannot_be_read_in_init() -> None:
     with pytest.raises(HandleError, match="read it in a call, not in __init__"):
         PluginHost(ReadsSnapshotWhenMade, nodes=[make_node("n1")])
+
+
+def test_close_calls_every_plugin_once_the_last_one_first() -> None:
+    closed: list[str] = []
+
+    class First(Plugin):
+        def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
+            return None
+
+        def close(self) -> None:
+            closed.append("First")
+
+    class Second(First):
+        async def close(self) -> None:  # type: ignore[override]  # a class has either form
+            closed.append("Second")
+
+    host = PluginHost(First, beside=[Second])
+    host.close()
+    host.close()
+    assert closed == ["Second", "First"]
+
+
+def test_exception_of_close_reaches_the_test() -> None:
+    class Stuck(Plugin):
+        def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
+            return None
+
+        def close(self) -> None:
+            raise RuntimeError("stuck")
+
+    with pytest.raises(RuntimeError, match="stuck"):
+        PluginHost(Stuck).close()

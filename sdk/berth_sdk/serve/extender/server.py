@@ -24,6 +24,8 @@ from berth_sdk.runtime.descriptor import describe
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import raised_text
 from berth_sdk.serve.calls import InFlight
+from berth_sdk.serve.cycles import CycleBook
+from berth_sdk.serve.endings import Endings, MadePlugin
 from berth_sdk.serve.extender import messages, plan
 from berth_sdk.serve.extender.api_server import AccessError, ApiAccess, ApiError, ApiServer
 from berth_sdk.serve.extender.asked import AnswerError, AskedPlugin, Call, Found
@@ -35,7 +37,7 @@ from berth_sdk.serve.extender.request_nodes import NodeCache, named
 from berth_sdk.serve.extender.tls import ExtenderTls, ServerTls, names_in
 from berth_sdk.serve.lanes import CallCancelledError, EventLoopThread
 from berth_sdk.serve.served import DEFAULT_CONCURRENCY
-from berth_sdk.serve.server import ListenError
+from berth_sdk.serve.server import LEAST_CLOSE_S, ListenError
 from berth_sdk.status import Code
 from berth_sdk.wire.addresses import host_of, is_loopback
 
@@ -102,6 +104,7 @@ class ExtenderServer:
             )
         self._loop_thread = EventLoopThread()
         self._plugin = AskedPlugin(runtime, self._loop_thread)
+        self._made = MadePlugin(b"", runtime)
         self._scheduling = ThreadPoolExecutor(1, thread_name_prefix="berth-scheduling")
         self._binding = ThreadPoolExecutor(
             descriptor.max_concurrency or DEFAULT_CONCURRENCY, thread_name_prefix="berth-binding"
@@ -157,7 +160,9 @@ class ExtenderServer:
         return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
 
     async def stop(self) -> bool:
-        """Accept no new requests, wait for running ones; return False if a plugin's method still runs."""
+        """Accept no new requests, wait for running ones, and close the plugin. Return False if a method of
+        the plugin still runs; the plugin is not closed then.
+        """
         if self._runner is not None:
             await self._runner.cleanup()
         if self._follows is not None:
@@ -167,6 +172,10 @@ class ExtenderServer:
             await self._api.close()
         for pool in (self._scheduling, self._binding):
             pool.shutdown(wait=False, cancel_futures=True)
+        if self.in_flight.count == 0:
+            endings = Endings(CycleBook(), self._loop_thread)
+            limit_s = max(self._settings.grace_s, LEAST_CLOSE_S)
+            await asyncio.to_thread(endings.close_all, [self._made], limit_s)
         self._loop_thread.stop()
         return self.in_flight.count == 0
 

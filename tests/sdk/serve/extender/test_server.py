@@ -409,3 +409,22 @@ async def test_handle_has_no_host() -> None:
         assert "handle.waiting_pods: kube-scheduler offers its extenders no such call" in answer["Error"]
         answer = await asking.post("filter", about_nodes(node("n1")))
         assert "handle.snapshot: an extender without access to the API server" in answer["Error"]
+
+
+async def test_plugin_is_closed_once_when_the_extender_stops() -> None:
+    closed: list[str] = []
+
+    class Closes(Names):
+        def close(self) -> None:
+            closed.append("closed")
+
+    class ClosesLater(Names):
+        async def close(self) -> None:
+            closed.append("closed later")
+
+    for cls in (Closes, ClosesLater):
+        async with extender(cls, node_cache_capable=True) as asking:
+            before = list(closed)
+            await asking.post("filter", about_names("a1", of=pod(labels={"end": "1"})))
+            assert closed == before
+    assert closed == ["closed", "closed later"]
