@@ -706,21 +706,19 @@ class ClosePlugin(Protocol):
     def close(self) -> Answer[None]:
         """Release what the instance holds outside of its memory: connections, threads, files, leases.
 
-        Called once for each instance, after its last call has ended:
+        Called once for each instance, after its last call has ended. In process: when the host stops, when a
+        new configuration replaces the host's plugins, and when the host does not start because another plugin
+        cannot be made. Served: when the server stops (SIGTERM, SIGINT, the end of the host that started it,
+        `--reload`), and when the host configures the plugin with other arguments, or no longer in this
+        profile. A reservation keeps a replaced instance until the reservation ends.
 
-        - in process: when the host stops, when a new configuration replaces the host's plugins, and when
-          another plugin cannot be made, so that the host does not start;
-        - served: when the server stops (SIGTERM, SIGINT, the end of the host that started it, `--reload`),
-          and when the host configures the plugin with other arguments, or no longer in this profile. A
-          reservation of the old instance keeps the instance until the reservation ends.
-
-        Not called when the process is killed, nor while a call of the instance has not ended. The handle
-        reaches no host any more. The next instance is made before this one is closed, so `__init__` must not
+        Not called when the process is killed, nor while a call of the instance has not ended. The handle may
+        reach no host any more. The next instance is made before this one is closed, so `__init__` must not
         need what `close` gives back.
 
-        A plain method runs in a thread of its own; instances are closed at the same time. The host waits 5 s.
-        A served plugin has what is left of `berth-sdk serve --grace`, at least 1 s. Whoever waited in vain
-        goes on, and says so in the log. An exception is logged with the plugin's name and has no other
+        A plain method runs in a thread of its own. Instances are closed at the same time. The host waits 5 s.
+        A server waits for the rest of `berth-sdk serve --grace`, at least 1 s. Then they go on without the
+        instance, with a warning in the log. An exception is logged with the plugin's name, and has no other
         effect.
         """
         ...

@@ -12,6 +12,13 @@ Later majors. IdentityService of this package is the introduction of every major
 only still serves berth.plugin.v1.IdentityService/Handshake and names its majors in `supported`; every call after the
 Handshake, Configure included, is one of the package of the selected major. A host without a common major refuses by
 Configure of this package, and ignores the answer.
+
+The end. No call says that a plugin stops; the process learns it from its surroundings, and releases then what it
+holds outside of its memory. SIGTERM ends a process; so does the end of the standard input of a child that the host
+started. The process takes no new calls, and lets those end that are open. A Configure that it accepts replaces what
+the one before had made for a plugin, if the arguments differ or the plugin is no longer in the profile. Reservations
+that were made before still end by Unreserve or PostBind. Drain ends nothing by itself, as the host may come back
+unless it says `final`. A process that is killed releases nothing: the next instance gets Reconcile.
 """
 
 from berth_sdk.plugin.v1 import identity_pb2 as _identity_pb2
