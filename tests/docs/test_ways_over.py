@@ -20,7 +20,7 @@ from docs.pages import DOCS, Page
 PAGE = Page(DOCS / "how-to" / "from-a-scheduler-plugin.md")
 BEYOND_POINTS = {
     *("add_pod", "remove_pod", "filter_scenarios", "reconcile", "pre_bind_pre_flight"),
-    *("queueing_hint", "sign", "sign_spec"),
+    *("queueing_hint", "sign", "sign_spec", "close"),
 }
 """Methods of a plugin that belong to no extension point of their own."""
 CONFIGURED = {"args", "inProcess", "command", "endpoint", "berth_host.run", "pluginConfig[].args"}

@@ -23,7 +23,9 @@ Closing: TypeAlias = Future[None]
 
 
 def begin_close(
-    runtime: PluginRuntime, wait: Callable[[Awaitable[None]], None], before: Callable[[], None] | None = None
+    runtime: PluginRuntime,
+    wait: Callable[[Awaitable[None]], None],
+    before: Callable[[], object] | None = None,
 ) -> Closing:
     """Call `close` in a thread of its own.
 

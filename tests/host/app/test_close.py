@@ -211,9 +211,8 @@ async def test_close_that_hangs_holds_the_host_for_a_limited_time(monkeypatch: p
     Hangs.let_go.clear()
     try:
         with capture_logs() as logs:
-            async with World([node("n0")], (Hangs, Noted)):
+            async with World([node("n0")], (Hangs,)):
                 pass
-        assert Noted.closed == ["Noted"]
     finally:
         Hangs.let_go.set()
     found = [(one["plugin"], one["error"]) for one in logs if one["event"] == "plugin.not_closed"]

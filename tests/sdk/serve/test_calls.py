@@ -8,6 +8,7 @@ from typing import Any, cast
 import grpc
 import pytest
 from berth_sdk.serve.calls import CallRefusedError, InFlight, ask
+from berth_sdk.serve.endings import PluginCalls
 from berth_sdk.serve.lanes import CallCancelledError, EventLoopThread
 from berth_sdk.serve.served import ServedPlugin
 
@@ -29,6 +30,7 @@ class Named:
     """All that is asked of a served plugin here."""
 
     name = "Example"
+    calls = PluginCalls()
 
 
 FILE = __name__.replace(".", "/")
@@ -84,3 +86,16 @@ def test_calls_in_flight_are_counted() -> None:
     with in_flight, in_flight:
         assert in_flight.count == 2
     assert in_flight.count == 0
+
+
+def test_instance_that_is_closed_is_not_called() -> None:
+    class Closed(Named):
+        calls = PluginCalls()
+
+    executed: list[bool] = []
+    assert Closed.calls.shut()
+    loop = EventLoopThread()
+    with pytest.raises(CallRefusedError, match="was replaced, and is closed") as refused:
+        ask(cast(ServedPlugin, Closed()), "filter", loop, Call(), lambda: executed.append(True))
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+    assert executed == []

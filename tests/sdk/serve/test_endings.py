@@ -248,6 +248,7 @@ def test_instance_whose_call_does_not_end_is_not_closed(
     assert [record.getMessage() for record in caplog.records] == [
         "Noted is not closed: 1 of its calls have not ended"
     ]
+    until_noted("close 2")
     assert Noted.notes == ["made 1", "made 2", "filter 1", "close 2"]
     Noted.let_go.set()
     call.cancel()

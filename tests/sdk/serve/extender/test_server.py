@@ -319,10 +319,12 @@ async def test_too_many_requests_at_a_time_are_refused() -> None:
 
 
 class Hanging(Plugin):
+    begun = threading.Event()
     cancelled = threading.Event()
 
     async def filter(self, state: CycleState, pod: Pod, node: Any) -> None:
         if pod.name == "hangs":
+            Hanging.begun.set()
             try:
                 await asyncio.sleep(600)
             finally:
@@ -332,7 +334,7 @@ class Hanging(Plugin):
 async def test_coroutine_ends_when_the_scheduler_no_longer_waits() -> None:
     async with extender(Hanging) as asking:
         task = asyncio.create_task(asking.post("filter", about_nodes(node("n1"), of=pod("hangs"))))
-        await until(lambda: asking.server.in_flight.count == 1)
+        await until(Hanging.begun.is_set)
         task.cancel()
         await until(Hanging.cancelled.is_set)
         assert names_in(await asking.post("filter", about_nodes(node("n1")))) == ["n1"]
