@@ -65,6 +65,7 @@ dist: $(STAMP) envtest
 
 envtest:
 	@sh tests/cluster/envtest/build.sh
+	@sh tests/deploy/promtool.sh
 
 e2e: $(STAMP)
 	@sh tests/cluster/envtest/build.sh e2e

@@ -565,3 +565,17 @@ def test_without_handle_no_port_is_open_for_plugins() -> None:
     assert [port["name"] for port in scheduler["ports"]] == ["https"]
     assert len(the(manifests, "NetworkPolicy")["spec"]["ingress"]) == 1
     assert "handle" not in scheduler_yaml(manifests)
+
+
+def test_pod_monitor_scrapes_the_scheduler_with_the_token_of_a_secret() -> None:
+    with pytest.raises(chart.ChartError, match=r"credentials\.name is due"):
+        rendered(values={"metrics": {"podMonitor": {"enabled": True}}})
+    manifests = rendered(values={"metrics": {"podMonitor": {"enabled": True, "credentials": {"name": "t"}}}})
+    monitor = the(manifests, "PodMonitor")["spec"]
+    labels = the(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    endpoints = monitor["podMetricsEndpoints"]
+    assert [one["path"] for one in endpoints] == ["/metrics", "/metrics/resources"]
+    assert all(one["authorization"]["credentials"] == {"name": "t", "key": "token"} for one in endpoints)
+    ports = [port["name"] for port in pod_of(manifests)["containers"][0]["ports"]]
+    assert all(one["port"] in ports for one in endpoints)

@@ -190,6 +190,11 @@ class Emulation:
     metrics: Mapping[str, Family | None] = field(default_factory=lambda: METRICS_1_37)
     absent_fields: frozenset[str] = frozenset()
 
+    @property
+    def follows(self) -> str:
+        """The version of kube-scheduler that the host decides like."""
+        return self.version or VERSIONS[-1]
+
     def told_to(self, plugin: str) -> dict[str, bool]:
         """Return the rows that `plugin` reads and that are off, as feature gates."""
         return {row.name: False for row in self.off if plugin in row.readers}

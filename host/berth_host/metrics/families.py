@@ -340,6 +340,18 @@ CACHE_ASSUMED: Final = gauge("scheduler_cache_size_assumed_pods", "ALPHA", "", "
 CACHE_PODS: Final = gauge("scheduler_cache_size_pods", "ALPHA", "", "Pods on nodes in the cache.")
 CACHE_NODES: Final = gauge("scheduler_cache_size_nodes", "ALPHA", "", "Nodes in the cache.")
 
+BUILD_INFO: Final = gauge(
+    "berth_build_info",
+    "ALPHA",
+    "version kube python",
+    "1, with the versions of berth, of kube-scheduler that it decides like, and of Python.",
+)
+OLDEST_PENDING: Final = gauge(
+    "berth_oldest_pending_pod_seconds",
+    "ALPHA",
+    "queue",
+    "Seconds since the oldest pod in each part of the queue was created; 0 for a part without pods.",
+)
 PLUGIN_CALLS: Final = counter(
     "berth_plugin_calls_total", "ALPHA", "plugin extension_point", "Calls of a plugin."
 )

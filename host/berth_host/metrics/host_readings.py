@@ -9,9 +9,11 @@ The `berth_plugin_*` families are made of `PluginStats` at each reading, so coun
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from enum import Enum
+from importlib.metadata import version
 from typing import Final, Protocol
 
 from berth_host.metrics import families
@@ -92,6 +94,7 @@ class _Cache(Protocol):
 class _Counts(Protocol):
     def pods(self) -> Mapping[str, int]: ...
     def entities(self) -> Mapping[tuple[str, str], int]: ...
+    def oldest(self) -> Mapping[str, float]: ...
 
 
 class _Places(Protocol):
@@ -149,8 +152,32 @@ class _Condition(Protocol):
     def circuits(self) -> Iterable[_Circuit]: ...
 
 
+class _Clock(Protocol):
+    def now_s(self) -> float: ...
+
+
+class _Emulation(Protocol):
+    @property
+    def follows(self) -> str: ...
+
+
+class _Configuration(Protocol):
+    @property
+    def emulation(self) -> _Emulation: ...
+
+
 class MeasuredHost(Protocol):
     """The parts of a host whose sizes are metrics."""
+
+    @property
+    def configuration(self) -> _Configuration:
+        """The configuration, which names the version that is followed."""
+        ...
+
+    @property
+    def clock(self) -> _Clock:
+        """The host's time."""
+        ...
 
     @property
     def cache(self) -> _Cache:
@@ -210,6 +237,8 @@ class MeasuredHost(Protocol):
 def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     """Register the sizes of this host's parts in `metrics`, in place of an earlier host's."""
     cache = host.cache
+    versions = _versions(host.configuration.emulation.follows)
+    metrics.read(families.BUILD_INFO, lambda: [(versions, 1.0)])
     metrics.read(
         families.CACHE_SIZE,
         lambda: [
@@ -222,6 +251,7 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
     metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
     metrics.read(families.PENDING_PODS, _ThoseSeen(lambda: _pending(host)))
+    metrics.read(families.OLDEST_PENDING, _ThoseSeen(lambda: _oldest(host)))
     metrics.read(families.QUEUED_ENTITIES, _ThoseSeen(lambda: host.queue.counts.entities().items()))
     metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))
     metrics.read(families.IN_FLIGHT_EVENTS, _ThoseSeen(lambda: _in_flight(host)))
@@ -254,6 +284,10 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     show_plugins(metrics, host.plugin_stats)
 
 
+def _versions(kube: str) -> Labels:
+    return version("berth-host"), kube, platform.python_version()
+
+
 def _tasks() -> Iterator[tuple[Labels, float]]:
     # A coroutine written in C, such as gRPC's, may have no name of its own.
     coroutines = (task.get_coro() for task in asyncio.all_tasks())
@@ -277,6 +311,12 @@ def _circuits(conditions: Sequence[_Condition]) -> Iterator[tuple[Labels, float]
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
     for part, count in host.queue.counts.pods().items():
         yield (part,), count
+
+
+def _oldest(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
+    now_s = host.clock.now_s()
+    for part, created_at_s in host.queue.counts.oldest().items():
+        yield (part,), max(now_s - created_at_s, 0.0)
 
 
 def _in_flight(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:

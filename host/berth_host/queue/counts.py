@@ -1,4 +1,4 @@
-"""`QueueCounts`: the numbers of pods and entities in each part of the queue, for metrics.
+"""`QueueCounts`: the numbers and ages of pods and entities in each part of the queue, for metrics.
 
 Source: kube-scheduler `metrics/metric_recorder.go` (QueuedEntitiesRecorder), v1.37.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from berth_host.queue.group_entries import Aside, GroupEntries
@@ -33,6 +34,19 @@ class QueueCounts:
         for which in Aside:
             if count := self._groups.aside_count(which):
                 found[which.value] = count
+        return found
+
+    def oldest(self) -> dict[str, float]:
+        """Return by part the Unix seconds at which the oldest of its pods was created.
+
+        Without the parts that have no pod with a creation time.
+        """
+        found: dict[str, float] = {}
+        for part, entity in self._entities():
+            for info in entity.pods():
+                created_at_s = info.pod.created_at_s
+                if created_at_s is not None and created_at_s < found.get(part, inf):
+                    found[part] = created_at_s
         return found
 
     def entities(self) -> Counter[tuple[str, str]]:

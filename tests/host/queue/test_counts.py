@@ -25,3 +25,14 @@ def test_pods_are_counted_by_part_and_gated_ones_by_themselves() -> None:
         ("gated", "pod"): 1,
         ("unschedulable", "pod"): 1,
     }
+
+
+def test_oldest_pod_of_each_part_is_the_one_created_first() -> None:
+    bench = QueueBench(Plugins())
+    bench.add("unknown")
+    assert bench.queue.counts.oldest() == {}
+    bench.pop()
+    bench.parked("rejected", "Fit", created_at_s=150.0)
+    for name, created_at_s in (("late", 200.0), ("early", 100.0), ("middle", 120.0)):
+        bench.add(name, created_at_s=created_at_s)
+    assert bench.queue.counts.oldest() == {"active": 100.0, "unschedulable": 150.0}
