@@ -129,7 +129,7 @@ def test_alert_fires_for_its_trouble_alone(tmp_path: Path, alert: str) -> None:
         "exp_annotations": {"summary": summary, "runbook_url": rule["annotations"]["runbook_url"]},
     }
     # Nothing fires in the third minute; in the tenth, this alert alone.
-    checks = [{"eval_time": "3m", "alertname": one} for one in TROUBLE]
+    checks: list[dict[str, Any]] = [{"eval_time": "3m", "alertname": one} for one in TROUBLE]
     checks += [
         {"eval_time": "10m", "alertname": one, "exp_alerts": [expected] if one == alert else []}
         for one in TROUBLE
