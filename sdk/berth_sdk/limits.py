@@ -8,10 +8,10 @@ Used by `tables.declared` and `runtime.declared`, and so for in-process plugins,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from berth_sdk.errors import UndeclaredError
 from berth_sdk.kube_object import KubeObject
@@ -20,6 +20,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.selection import Prefixes, StateSelection
 from berth_sdk.undeclared import DeclaredKeys, Drops, Undeclared, trimmed
 
+Reading: TypeAlias = Callable[[Pod], Hashable]
+"""A function that reads something of a pod's record."""
 NODES: Final = "Need.nodes()"
 PODS: Final = "Need.pods()"
 _NODE_LABELS: Final = "Need.nodes(label_prefixes=({},))"
@@ -27,6 +29,8 @@ _NODE_ANNOTATIONS: Final = "Need.nodes(annotation_prefixes=({},))"
 _POD_LABELS: Final = "Need.pods(label_prefixes=({},))"
 _POD_ANNOTATIONS: Final = "Need.pods(annotation_prefixes=({},))"
 _NUMBERS: Final = count()
+_MAX_READINGS: Final = 32
+"""The number of functions that are kept by `PodLimits.limited_reading`."""
 _PATHS: Final[Mapping[str, str]] = {
     "labels": "metadata.labels",
     "annotations": "metadata.annotations",
@@ -154,6 +158,16 @@ class PodLimits:
             field for field, path in _DERIVED.items() if self.drops is None or self.drops.touch(path)
         )
         self._no_annotations = None if self.annotations.prefixes != () else self.annotations.undeclared
+        self._limited_readings: dict[Reading, Reading] = {}
+
+    def limited_reading(self, read: Reading) -> Reading:
+        """Return the function that calls `read` with the limited record; the same one for the same `read`."""
+        known = self._limited_readings.get(read)
+        if known is None:
+            if len(self._limited_readings) >= _MAX_READINGS:
+                self._limited_readings.clear()
+            known = self._limited_readings[read] = lambda pod: read(self.limit(pod))
+        return known
 
     def has(self, field: str) -> bool:
         """Return True when a field that is derived from the object (`volumes`) is declared."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,8 @@ class SelectedPods:
 
     def selects(self, pod: Pod) -> bool:
         """Return True if the pod is selected."""
+        if self._first is not None and pod.labels.get(self._first[0]) != self._first[1]:
+            return False  # most pods have another value
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         if self.exclude_terminating and pod.terminating:
@@ -48,12 +50,10 @@ class SelectedPods:
         """Return 1 for a selected pod, 0 for any other."""
         return int(self.selects(pod))
 
-    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """Return `of` for each pod. For most pods, the first label decides."""
-        if self._first is None:
-            return [int(self.selects(pod)) for pod in pods]
-        key, value = self._first
-        return [pod.labels.get(key) == value and self.selects(pod) for pod in pods]
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        """The function that reads what `of` follows from, for `berth_sdk.tables.KindTally`."""
+        return labels_kind
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """Return int64[number of pods]: 1 if selected, else 0. Tests each distinct label value once."""
@@ -63,6 +63,11 @@ class SelectedPods:
         if self.exclude_terminating:
             mask = mask & ~pods.terminating
         return mask.astype(np.int64)
+
+
+def labels_kind(pod: Pod) -> Hashable:
+    """Return the parts of a pod that `SelectedPods` reads."""
+    return pod.namespace, pod.terminating, tuple(pod.labels.items())
 
 
 def _first_of(selector: LabelSelector) -> tuple[str, str] | None:

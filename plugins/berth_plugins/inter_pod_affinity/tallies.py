@@ -7,14 +7,14 @@ pods that need the same count. Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
-from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.selected_pods import SelectedPods, labels_kind
 from berth_sdk.tables import Dictionary, PodTable
 from numpy.typing import NDArray
 
@@ -36,6 +36,11 @@ class InAll:
     def of(self, pod: Pod) -> int:
         """Return 1 for a pod that every part selects, else 0."""
         return int(all(part.selects(pod) for part in self.parts))
+
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        """The function that reads what `of` follows from, for `berth_sdk.tables.KindTally`."""
+        return labels_kind
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """Return int64[number of pods]."""
@@ -93,17 +98,14 @@ class Carriers:
     stanzas: Stanzas = field(compare=False)
 
     def of(self, pod: Pod) -> int:
-        """Return the count of one pod."""
+        """Return the count of one pod. Most pods have other terms, or none."""
         carried = terms_of(pod)
-        return 0 if carried is None else self.weigh(carried)
+        return 0 if carried is None or self.weigh.terms.isdisjoint(carried.terms) else self.weigh(carried)
 
-    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """Return `of` for each pod. Most pods have other terms, or none."""
-        terms, weigh = self.weigh.terms, self.weigh
-        return [
-            0 if (carried := pod.pod_affinity) is None or terms.isdisjoint(carried.terms) else weigh(carried)
-            for pod in pods
-        ]
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        """The function that reads what `of` follows from, for `berth_sdk.tables.KindTally`."""
+        return terms_of
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """Return int64[number of pods]."""

@@ -10,7 +10,7 @@ from berth_sdk.tables.node_table import NodeTable
 from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.object_store import ObjectStore, StoredObject
 from berth_sdk.tables.pod_changes import PodChanges
-from berth_sdk.tables.pod_counts import PodCounts, PodsWith, Tally, changed_by
+from berth_sdk.tables.pod_counts import KindTally, PodCounts, PodsWith, Tally, changed_by
 from berth_sdk.tables.pod_table import PodTable
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.slot_follower import Moved, SlotFollower
@@ -18,6 +18,7 @@ from berth_sdk.tables.state_version import StateVersion
 
 __all__ = [
     "Dictionary",
+    "KindTally",
     "Moved",
     "NodeColumns",
     "NodeTable",

@@ -165,11 +165,11 @@ class _LimitedTally:
         count: int = self.tally.of(self.pods.record(pod))
         return count
 
-    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """Return `of` for each pod."""
-        seen = [self.pods.record(pod) for pod in pods]
-        each = getattr(self.tally, "of_each", None)
-        return [self.tally.of(pod) for pod in seen] if each is None else each(seen)
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable] | None:
+        """The function that reads the kind of a limited record (`KindTally`); None: there are no kinds."""
+        kind_of = getattr(self.tally, "kind_of", None)
+        return None if kind_of is None else self.pods.limits.limited_reading(kind_of)
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """Return int64[number of pods]."""

@@ -17,7 +17,8 @@ A `Tally`, a hashable value, decides which pods count. Equal tallies share a col
     in_my_zone = zones.take(codes)                              # int64[n]; zones[0] is 0: no such label
 
 A new tally costs a few passes over the columns of all pods. After that, the cost of a cycle follows the
-changes: `Tally.of` for each pod that was added, removed or changed since the last read of the column.
+changes: `Tally.of` for each pod that was added, removed or changed since the last read of the column. For a
+`KindTally`, a look-up takes the place of `of` if the tally has weighed a pod of the same kind before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,13 +51,19 @@ _MAX_DOMAINS: Final = 16
 """The number of sums by domain that are kept per tally."""
 REMEMBERED: Final = 1024
 """The number of pod changes that are kept for columns that are behind. They hold records of removed pods."""
+_MAX_READINGS: Final = 32
+"""The number of functions `KindTally.kind_of` whose kinds are kept."""
+_MAX_KINDS: Final = 4096
+"""The number of kinds that are kept per function."""
+_MAX_WEIGHTS: Final = 512
+"""The number of weights by kind that are kept per tally."""
 
 
 @runtime_checkable
 class Tally(Hashable, Protocol):
     """Decides which pods count, and how much: a function of the pod's record alone.
 
-    `of` and `over` must agree. See `ManyTally` for a tally that counts several pods in one call.
+    `of` and `over` must agree. See `KindTally` for a tally that counts many pods alike.
     """
 
     def of(self, pod: Pod) -> int:
@@ -68,11 +76,15 @@ class Tally(Hashable, Protocol):
 
 
 @runtime_checkable
-class ManyTally(Tally, Protocol):
-    """A tally that counts several pods in one call, faster than one by one."""
+class KindTally(Tally, Protocol):
+    """A tally that counts all pods of one kind alike: `of` is called for one pod of each kind."""
 
-    def of_each(self, pods: Sequence[Pod]) -> Sequence[int]:
-        """Return `of` for each pod."""
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        """The function that reads the kind of a pod: everything that `of` follows from.
+
+        Always the same function object for tallies that read the same parts, so that they share the readings.
+        """
         ...
 
 
@@ -141,14 +153,64 @@ _DomainsKey = tuple[str, int | None]
 
 
 class _Column:
-    """The counts of one tally by slot, and their position in the log of changes."""
+    """The counts of one tally by slot, and their position in the log of changes. `weights`: what the tally
+    counts for a pod, by the number of its kind.
+    """
 
-    __slots__ = ("counts", "domains", "position")
+    __slots__ = ("counts", "domains", "position", "weights")
 
     def __init__(self, counts: NDArray[np.int64], position: int) -> None:
         self.counts = counts
         self.position = position
         self.domains: dict[_DomainsKey, _Domains] = {}
+        self.weights: dict[int, int] = {}
+
+
+_Change = tuple[int, Pod, int]
+"""The slot, the pod, and 1 for a pod that came or -1 for one that left."""
+
+
+class _Kinds:
+    """The kinds of the pods in the log, as numbers, for all tallies with one `kind_of`. No number is used
+    for two kinds.
+    """
+
+    __slots__ = ("_first", "_kind_of", "_log", "_most", "_next", "_number_of", "_numbers")
+
+    def __init__(self, kind_of: Callable[[Pod], Hashable], log: RecentLog[_Change], most: int) -> None:
+        """`most`: the number of changes whose kinds are kept."""
+        self._kind_of = kind_of
+        self._log = log
+        self._most = most
+        self._number_of: dict[Hashable, int] = {}
+        self._next = count()
+        self._numbers: list[int] = []
+        self._first = log.position
+        """The position of the first of `_numbers` in the log."""
+
+    def since(self, position: int) -> list[int]:
+        """Return the kind of each change after `position`. The log must have all of these changes."""
+        numbers, start = self._numbers, self._first + len(self._numbers)
+        more = self._log.since(start) if position >= self._first else None
+        if more is None:
+            numbers.clear()
+            self._first = position
+            more = self._log.since(position) or []
+        if more:
+            kind_of, number_of = self._kind_of, self._number_of
+            for _, pod, _ in more:
+                kind = kind_of(pod)
+                number = number_of.get(kind)
+                if number is None:
+                    if len(number_of) >= _MAX_KINDS:
+                        number_of.clear()
+                    number = number_of[kind] = next(self._next)
+                numbers.append(number)
+        found = numbers[position - self._first :]
+        if len(numbers) > 2 * self._most:
+            self._first += len(numbers) - self._most
+            del numbers[: -self._most]
+        return found
 
 
 class PodCounts:
@@ -167,7 +229,9 @@ class PodCounts:
         # The pods of each slot as `_log` has them: PodTable's own lists, which never change.
         self._seen: list[Sequence[Pod]] = []
         self._rows = SlotFollower(Moved.ROW)
-        self._log: RecentLog[tuple[int, Pod, int]] = RecentLog(remembered)
+        self._log: RecentLog[_Change] = RecentLog(remembered)
+        self._remembered = remembered
+        self._kinds: dict[Callable[[Pod], Hashable], _Kinds] = {}
 
     def __len__(self) -> int:
         return len(self._tallies)
@@ -242,28 +306,53 @@ class PodCounts:
         return domains.nodes_version == self._nodes.nodes_version and domains.values is values
 
     def _bring_up_to_date(self, column: _Column, tally: Tally) -> None:
-        position, column.position = column.position, self._log.position
-        changes = self._log.since(position)
+        changes = self._log.since(column.position)
         if changes is None:
             column.counts = self._counted(tally)
             column.domains.clear()
+            column.position = self._log.position
             return
         for key in [key for key, domains in column.domains.items() if not self._still_holds(key[0], domains)]:
             del column.domains[key]
+        if len(column.counts) < self._nodes.capacity:
+            column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
+        weights = self._weights(column, tally, changes)
+        column.position = self._log.position
+        if not any(weights):
+            return
         by_label = [
             (self._nodes.label(key)[0], one.among, one.sums) for (key, _), one in column.domains.items()
         ]
-        if len(column.counts) < self._nodes.capacity:
-            column.counts = extended(column.counts, self._nodes.capacity - len(column.counts))
-        each = getattr(tally, "of_each", None)
-        pods = [pod for _, pod, _ in changes]
-        weights = [tally.of(pod) for pod in pods] if each is None else each(pods)
         for (slot, _, sign), weight in zip(changes, weights, strict=True):
             if weight:
                 column.counts[slot] += sign * weight
                 for codes, among, sums in by_label:
                     if codes[slot] and (among is None or among[slot]):
                         sums[codes[slot]] += sign * weight
+
+    def _weights(self, column: _Column, tally: Tally, changes: Sequence[_Change]) -> Sequence[int]:
+        """Return `tally.of` for the pod of each change after the column's position."""
+        kind_of: Callable[[Pod], Hashable] | None = getattr(tally, "kind_of", None)
+        if kind_of is None or not changes:
+            return [tally.of(pod) for _, pod, _ in changes]
+        kinds = self._kinds.get(kind_of)
+        if kinds is None:
+            if len(self._kinds) >= _MAX_READINGS:
+                # Another `_Kinds` gives other kinds the same numbers.
+                self._kinds.clear()
+                for one in self._tallies.values():
+                    one.weights.clear()
+            kinds = self._kinds[kind_of] = _Kinds(kind_of, self._log, self._remembered)
+        numbers, known = kinds.since(column.position), column.weights
+        weights = [known.get(number) for number in numbers]
+        if None in weights:
+            if len(known) >= _MAX_WEIGHTS:
+                known.clear()
+            for at, (_, pod, _) in enumerate(changes):
+                if weights[at] is None:
+                    weight = known.get(numbers[at])
+                    weights[at] = known[numbers[at]] = tally.of(pod) if weight is None else weight
+        return [weight or 0 for weight in weights]
 
     def _catch_up(self) -> None:
         """Log the pods that were added to and removed from the changed slots."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,14 +11,24 @@ import pytest
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario, Scenarios
-from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.selected_pods import SelectedPods, labels_kind
 from berth_sdk.selectors import EVERYTHING, LabelSelector
-from berth_sdk.tables import NodeColumns, NodeTable, PodCounts, PodsWith, PodTable, Tally, changed_by
+from berth_sdk.tables import (
+    NodeColumns,
+    NodeTable,
+    PodCounts,
+    PodsWith,
+    PodTable,
+    Tally,
+    changed_by,
+    pod_counts,
+)
 from berth_sdk.testing import make_node, make_pod, make_table
 from berth_sdk.testing.builders import make_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from numpy.typing import NDArray
 
 ZONE = "zone"
 WEB = LabelSelector.equal_to({"app": "web"})
@@ -41,7 +52,46 @@ class NotTier:
         return -3 if tier != self.tier else 0
 
 
+class Asked:
+    """Counts the pods of one app, and keeps the pods that it was asked about."""
+
+    def __init__(self, app: str) -> None:
+        self.app = app
+        self.pods: list[str] = []
+
+    def of(self, pod: Pod) -> int:
+        self.pods.append(pod.name)
+        return int(pod.labels.get("app") == self.app)
+
+    def over(self, pods: PodTable) -> NDArray[np.int64]:
+        return np.fromiter((self.of(pods.pod(row)) for row in range(len(pods))), dtype=np.int64)
+
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        return labels_kind
+
+
+class ByName(Asked):
+    """Counts the pods of one name."""
+
+    raises = False
+
+    def of(self, pod: Pod) -> int:
+        if self.raises:
+            raise RuntimeError("no name")
+        return int(pod.name == self.app)
+
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        return name_of
+
+
+def name_of(pod: Pod) -> str:
+    return pod.name
+
+
 TALLIES: list[Tally] = [
+    Asked("db"),
     SelectedPods(frozenset({"a"}), WEB),
     SelectedPods(frozenset({"a", "b"}), WEB, exclude_terminating=True),
     SelectedPods(None, LabelSelector.parse("app, tier notin (db)")),
@@ -237,6 +287,59 @@ def test_unchanged_pod_is_not_counted_again() -> None:
     seen.clear()
     assert nodes.pod_counts.column(tally)[slot] == 3 + 2 + 4
     assert seen == ["new"]
+
+
+def with_pod(columns: NodeColumns, pod: Pod, generation: int) -> None:
+    assert columns.pods is not None
+    slot = columns.index_of[pod.node_name]
+    columns.pods.set_node_pods(slot, [*columns.pods.on_node(slot), pod], (), generation)
+    columns.touch(slot, generation)
+
+
+def test_a_tally_with_kinds_weighs_one_pod_of_each_kind() -> None:
+    columns = small_columns()
+    counts = NodeTable(columns).pod_counts
+    tally, other = Asked("web"), Asked("db")
+    first = counts.column(tally).sum()
+    counts.column(other)
+    tally.pods.clear()
+    for number in range(6):
+        app = ("web", "db")[number % 2]
+        with_pod(columns, make_pod(f"new-{number}", node="n1", labels={"app": app}), 9 + number)
+        if number >= 2:
+            counts.column(tally)
+    assert counts.column(tally).sum() == first + 3
+    assert tally.pods == ["new-0", "new-1"]
+    assert counts.column(other).sum() == NodeTable(small_columns()).pod_counts.column(Asked("db")).sum() + 3
+
+
+@pytest.mark.parametrize("limit", ["_MAX_KINDS", "_MAX_WEIGHTS", "_MAX_READINGS"])
+def test_counts_hold_when_the_kept_kinds_are_dropped(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_counts, limit, 1)
+    columns = small_columns()
+    counts = NodeTable(columns).pod_counts
+    tallies: list[Tally] = [SelectedPods(None, WEB), Asked("db"), ByName("new-3"), ByName("new-4")]
+    for number in range(9):
+        with_pod(
+            columns,
+            make_pod(f"new-{number}", node="n1", labels={"app": ("web", "db", "x")[number % 3]}),
+            9 + number,
+        )
+        for tally in tallies if number != 5 else tallies[:1]:
+            assert counts.column(tally).tolist() == plain_counts(columns, tally)
+
+
+def test_a_tally_that_raises_counts_the_pod_at_the_next_read() -> None:
+    columns = small_columns()
+    counts = NodeTable(columns).pod_counts
+    tally = ByName("new")
+    counts.column(tally)
+    with_pod(columns, make_pod("new", node="n1"), 9)
+    tally.raises = True
+    with pytest.raises(RuntimeError, match="no name"):
+        counts.column(tally)
+    tally.raises = False
+    assert counts.column(tally).sum() == 1
 
 
 @given(st.lists(st.sampled_from(["web", "db", ""]), max_size=4), st.data())
