@@ -25,6 +25,7 @@ from berth_host.config.decoding.types_v1 import (
     PluginsV1,
     ProfileV1,
 )
+from docs.pages import DOCS, Page
 from support import chart
 from support.chart import Json, containers, of_kind, rendered, the
 from support.endpoints import BAD_ENDPOINTS, GOOD_ENDPOINTS
@@ -579,3 +580,25 @@ def test_pod_monitor_scrapes_the_scheduler_with_the_token_of_a_secret() -> None:
     assert all(one["authorization"]["credentials"] == {"name": "t", "key": "token"} for one in endpoints)
     ports = [port["name"] for port in pod_of(manifests)["containers"][0]["ports"]]
     assert all(one["port"] in ports for one in endpoints)
+
+
+def test_values_of_the_page_about_sidecars_make_that_sidecar() -> None:
+    page = Page(DOCS / "how-to" / "ship-a-sidecar.md")
+    (block,) = [one for one in page.blocks if one.directives.get("file") == "sidecar-values.yaml"]
+    manifests = rendered(values=yaml.safe_load(block.text))
+    _, sidecar = pod_of(manifests)["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    (address,) = [one["value"] for one in sidecar["env"] if one["name"] == "BERTH_PLUGIN_ENDPOINT"]
+    path = address.removeprefix("unix:").removeprefix("//")
+    assert f"os.stat('{path}')" in sidecar["startupProbe"]["exec"]["command"][-1]
+    assert "$BERTH_PLUGIN_ENDPOINT" in sidecar["livenessProbe"]["exec"]["command"][-1]
+    assert sidecar["resources"]["limits"] == {"memory": "512Mi"}
+    seconds = [int(cells[1]) for cells in _rows(page.text, "Part") if cells[1].isdecimal()]
+    # The parts of the scheduler, and the rest of the sidecar's.
+    assert sum(seconds) <= pod_of(manifests)["terminationGracePeriodSeconds"] == 70
+
+
+def _rows(text: str, head: str) -> list[list[str]]:
+    """Return the cells of the table whose first column has this head."""
+    table = text.partition(f"| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table]
