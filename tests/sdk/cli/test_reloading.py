@@ -12,17 +12,23 @@ import pytest
 from berth_sdk.__main__ import build_parser
 from berth_sdk.cli.reloading import stamps, watched, without_flag
 from support.places import ROOT
+from support.sdk_server import RawHost
 
 
 @pytest.mark.slow
-def test_changed_file_is_served_anew_also_after_an_error_in_it(tmp_path: Path) -> None:
+def test_changed_file_is_served_anew_also_after_an_error_in_it_and_the_old_plugin_is_closed(
+    tmp_path: Path,
+) -> None:
     plugin = tmp_path / "changing.py"
     text = (
+        "import sys\n"
         "from berth_sdk import Plugin, Status\n"
         "class Changing(Plugin):\n"
         "    version = '{version}'\n"
         "    def filter(self, state, pod, node):\n"
         "        return Status.success()\n"
+        "    def close(self):\n"
+        "        print('closed', self.version, file=sys.stderr, flush=True)\n"
     )
     plugin.write_text(text.format(version="one"))
     socket = tmp_path / "p.sock"
@@ -38,7 +44,11 @@ def test_changed_file_is_served_anew_also_after_an_error_in_it(tmp_path: Path) -
         assert process.stderr is not None
         try:
             _until(process.stderr, "serving Changing")
+            host = RawHost(f"unix://{socket}")
+            host.attach()
+            host.close()
             plugin.write_text("not Python at all\n")
+            _until(process.stderr, "closed one")
             _until(process.stderr, "waiting for a change")
             plugin.write_text(text.format(version="two, and longer"))
             _until(process.stderr, "serving Changing")
