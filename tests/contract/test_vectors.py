@@ -304,8 +304,8 @@ def snapshot(*needs: Need) -> NodeTable:
 
 def scenario_of(vector: dict[str, Any], nodes: NodeTable) -> Scenario:
     """Return the scenario of a vector, whose two messages name the same node."""
-    found = decode_scenario(message(vector["by_index"]), nodes)
-    assert found == decode_scenario(message(vector["by_name"]), nodes)
+    found = decode_scenario(message(vector["by_index"]), nodes, NodeMode.SNAPSHOT)
+    assert found == decode_scenario(message(vector["by_name"]), nodes, NodeMode.NAMES)
     assert found.node_name == vector["node"]
     return found
 
