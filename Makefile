@@ -13,7 +13,7 @@ PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3 python3.12 python
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check conformance-examples dist envtest e2e scheduler-perf-data soak
+.PHONY: help setup demo test test-long check conformance-examples dist docs envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -21,6 +21,7 @@ help:
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv; the other targets do so when it is needed'
 	@echo 'make conformance-examples build the example plugins of every language, run the conformance kit and a simulation with each; LANGUAGES="go rust" chooses'
+	@echo 'make docs    build the documentation as a site into build/site, with search; every link is checked'
 	@echo 'make dist    build the packages, the chart and the list of what they bring into dist/, install them in an empty environment and try them'
 	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
@@ -59,6 +60,9 @@ soak: $(STAMP)
 
 conformance-examples: $(STAMP)
 	@LANGUAGES="$(LANGUAGES)" $(BIN)/python tests/examples/conformance.py
+
+docs: $(STAMP)
+	$(BIN)/python tests/docs/site.py
 
 dist: $(STAMP) envtest
 	$(BIN)/python tests/deploy/dist.py
