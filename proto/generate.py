@@ -1,4 +1,5 @@
-"""Contract sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`), and the checks of both.
+"""Contract sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`) and the copies that
+`berth-sdk new` packs (`sdk/berth_sdk/cli/scaffold/proto`), and the checks of them.
 
 python proto/generate.py                     write the generated code
 python proto/generate.py --check             change nothing; exit 1 with a line for each finding
@@ -49,14 +50,20 @@ def main() -> int:
 
 def _write() -> int:
     """Write the generated code and remove what has no source any more."""
-    fresh = compiler.generate(PROTO_ROOT)
+    fresh = _fresh()
     for path in drift.stale_files(fresh, OUT_ROOT):
         path.unlink()
         print(f"removed {path}")
     for name, text in fresh.items():
+        (OUT_ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (OUT_ROOT / name).write_bytes(text.encode())
     print(f"wrote {len(fresh)} files below {OUT_ROOT}")
     return 0
+
+
+def _fresh() -> dict[str, str]:
+    """Return every file of the SDK that is made from the contract: the code, and the copies."""
+    return compiler.generate(PROTO_ROOT) | compiler.copies(PROTO_ROOT)
 
 
 def _check(*, with_releases: bool) -> int:
@@ -65,7 +72,7 @@ def _check(*, with_releases: bool) -> int:
         *names.check(contract),
         *comments.check(contract),
         *reserved.check(contract),
-        *drift.check(compiler.generate(PROTO_ROOT), OUT_ROOT),
+        *drift.check(_fresh(), OUT_ROOT),
     ]
     kept = released.releases(PROTO_ROOT) if with_releases else []
     if with_releases and not kept:

@@ -18,6 +18,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 SOURCE_PREFIX = "berth/plugin"
 """Where the contract's files lie below the proto root: their package, as a folder."""
 
+SCAFFOLD_FOLDER = "cli/scaffold/proto"
+"""Where the SDK's package has a copy of the sources, which `berth-sdk new` writes into a plugin."""
+
 _OWN_IMPORT = re.compile(r"^from berth\.plugin\b", re.MULTILINE)
 _HAS_SERVICE = re.compile(r"^service\s", re.MULTILINE)
 _STUB_OPTIONS = "quiet,generate_concrete_servicer_stubs"
@@ -64,6 +67,14 @@ def generate(proto_root: Path) -> dict[str, str]:
             path.relative_to(base).as_posix(): _move_imports(path.read_text("utf-8"))
             for path in sorted(base.rglob("*.py*"))
         }
+
+
+def copies(proto_root: Path) -> dict[str, str]:
+    """Return the SDK's copy of every source; path below the SDK's package -> text."""
+    return {
+        f"{SCAFFOLD_FOLDER}/{path.relative_to(proto_root).as_posix()}": path.read_text("utf-8")
+        for path in source_files(proto_root)
+    }
 
 
 def describe(proto_root: Path) -> FileDescriptorSet:
