@@ -12,6 +12,8 @@ from berth_sdk.runtime.standard_streams import prepare_streams, result_written
 from berth_sdk.wire.grpc_core import poll_by_the_caller, write_errors_alone
 from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES
 
+LANGUAGES: Final = ("python", "go", "typescript", "rust", "java")
+"""The languages of `new`."""
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
@@ -174,7 +176,7 @@ def _add_new(commands: Any) -> None:
         default="filter,score",
         help="extension points as in the configuration, separated by commas (default: filter,score)",
     )
-    new.add_argument("--language", choices=("python",), default="python", help="default: python")
+    new.add_argument("--language", choices=LANGUAGES, default="python", help="default: python")
     new.add_argument(
         "--folder", metavar="PATH", help="where to write it (default: a folder of the plugin's name)"
     )

@@ -6,15 +6,17 @@ Slots (`binding`). `tests/examples/conformance.py` and the tests of tests/exampl
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from berth_sdk.cli import new_compiled
 from support.examples import EXAMPLES
 
 
@@ -60,6 +62,10 @@ def _java_sources(*names: str) -> tuple[str, ...]:
     return tuple(f"src/main/java/example/{name}.java" for name in names)
 
 
+def _tools(name: str) -> dict[str, str]:
+    return {tool.program: tool.cure for tool in new_compiled.LANGUAGES[name].tools}
+
+
 LANGUAGES: Final[Mapping[str, Language]] = {
     "python": Language(
         folder="python",
@@ -73,7 +79,7 @@ LANGUAGES: Final[Mapping[str, Language]] = {
     ),
     "go": Language(
         folder="go",
-        tools={"go": "install Go (https://go.dev/doc/install)"},
+        tools=_tools("go"),
         build=("./build.sh",),
         test=("go", "test", "./..."),
         programs={"smallest": ("bin/smallest",), "bitmaps": ("bin/bitmaps",), "binding": ("bin/binding",)},
@@ -85,10 +91,7 @@ LANGUAGES: Final[Mapping[str, Language]] = {
     ),
     "typescript": Language(
         folder="typescript",
-        tools={
-            "node": "install Node 20 or newer (https://nodejs.org)",
-            "npm": "install npm, which comes with Node (https://nodejs.org)",
-        },
+        tools=_tools("typescript"),
         build=("./build.sh",),
         test=("npm", "test"),
         programs={kind: ("node", f"dist/{kind}.js") for kind in ("smallest", "bitmaps", "binding")},
@@ -100,7 +103,7 @@ LANGUAGES: Final[Mapping[str, Language]] = {
     ),
     "rust": Language(
         folder="rust",
-        tools={"cargo": "install Rust 1.88 or newer (https://rustup.rs)"},
+        tools=_tools("rust"),
         build=("./build.sh",),
         test=("./build.sh", "test"),
         programs={"smallest": ("bin/smallest",), "bitmaps": ("bin/bitmaps",), "binding": ("bin/binding",)},
@@ -112,10 +115,7 @@ LANGUAGES: Final[Mapping[str, Language]] = {
     ),
     "java": Language(
         folder="java",
-        tools={
-            "java": "install a JDK from 17 (Debian: apt-get install default-jdk-headless)",
-            "mvn": "install Maven (Debian: apt-get install maven)",
-        },
+        tools=_tools("java"),
         build=("./build.sh",),
         test=("./build.sh", "test"),
         programs={
@@ -157,14 +157,14 @@ def built(name: str) -> None:
         if shutil.which(tool) is None:
             raise LanguageError(f"{tool} is needed to build the {name} plugins, and is not on PATH: {remedy}")
     if language.build:
-        _run(language, language.build, f"the {name} plugins cannot be built")
+        _run(name, language.build, f"the {name} plugins cannot be built")
 
 
 def tested(name: str) -> None:
     """Run the language's own test. Raises LanguageError, with what it printed."""
     language = LANGUAGES[name]
     if language.test:
-        _run(language, language.test, f"the test of the {name} plugins failed")
+        _run(name, language.test, f"the test of the {name} plugins failed")
 
 
 def command(name: str, program: str) -> list[str]:
@@ -175,18 +175,32 @@ def command(name: str, program: str) -> list[str]:
     return [str(folder / word) if (folder / word).is_file() else word for word in words]
 
 
-def _run(language: Language, words: tuple[str, ...], failed: str) -> None:
-    done = subprocess.run(
-        words,
-        cwd=EXAMPLES / language.folder,
-        env={**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+def run_alone(name: str, folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a build or a test of a language in a folder, while no other process does so for that language.
+
+    The builds of a language share caches. Standard output of the result has both streams.
+    """
+    lock = os.open(EXAMPLES / LANGUAGES[name].folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return subprocess.run(
+            words,
+            cwd=folder,
+            env={**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(lock)
+
+
+def _run(name: str, words: tuple[str, ...], failed: str) -> None:
+    folder = LANGUAGES[name].folder
+    done = run_alone(name, EXAMPLES / folder, words)
     if done.returncode:
         raise LanguageError(
-            f"{failed}: {' '.join(words)} in {Path('examples') / language.folder}\n{done.stdout.strip()}"
+            f"{failed}: {' '.join(words)} in {Path('examples') / folder}\n{done.stdout.strip()}"
         )

@@ -42,6 +42,11 @@ struct Ids {
 }
 
 impl Attachments {
+    /// Return attachments of which `id` is the present one, for tests that call a plugin without a host.
+    pub fn attached(id: &str) -> Self {
+        Self(Mutex::new(Ids { attached: id.into(), ..Default::default() }))
+    }
+
     /// Refuse every attachment but the present one.
     pub fn check(&self, id: &str) -> Result<(), Status> {
         if id.is_empty() || id != self.0.lock().unwrap().attached {

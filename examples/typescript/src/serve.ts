@@ -6,6 +6,7 @@ import { rmSync } from "node:fs";
 import { connect } from "node:net";
 import type { CallContext } from "./generated/berth/plugin/v1/common.js";
 import * as identity from "./generated/berth/plugin/v1/identity.js";
+import { type QueueServiceServer, QueueServiceService } from "./generated/berth/plugin/v1/queue.js";
 import { type SchedulingServiceServer, SchedulingServiceService } from "./generated/berth/plugin/v1/scheduling.js";
 import { type StateServiceServer, StateServiceService } from "./generated/berth/plugin/v1/state.js";
 
@@ -111,13 +112,14 @@ function introduction(me: identity.PluginDescriptor, configure: (request: identi
 
 /**
  * Serve one plugin until the host ends, or until a signal ends the process. `configure` returns what is wrong with the
- * arguments; "": nothing. `scheduling` and `state` have the calls of the plugin's points.
+ * arguments; "": nothing. `scheduling`, `state` and `queue` have the calls of the plugin's points.
  */
 export async function serve(
   me: identity.PluginDescriptor,
   configure: (request: identity.ConfigureRequest) => string,
   scheduling: Partial<SchedulingServiceServer>,
   state: Partial<StateServiceServer> = {},
+  queue: Partial<QueueServiceServer> = {},
 ): Promise<void> {
   const { service, instanceId } = introduction(me, configure);
   const server = new grpc.Server({ "grpc.max_receive_message_length": MAX_MESSAGE_BYTES });
@@ -125,6 +127,7 @@ export async function serve(
   // grpc-js answers UNIMPLEMENTED to the calls that are not there.
   server.addService(SchedulingServiceService, scheduling as grpc.UntypedServiceImplementation);
   server.addService(StateServiceService, state as grpc.UntypedServiceImplementation);
+  server.addService(QueueServiceService, queue as grpc.UntypedServiceImplementation);
   const endpoint = process.env.BERTH_PLUGIN_ENDPOINT ?? "";
   const isSocket = endpoint.startsWith("unix://");
   if (isSocket) await removeDeadSocket(endpoint.slice("unix://".length));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import keyword
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 import berth_sdk
-from berth_sdk.cli import new_python
+from berth_sdk.cli import new_compiled, new_python
+from berth_sdk.cli.new_python import Naming
 from berth_sdk.extension_points import ExtensionPoint
 
-LANGUAGES: Final = ("python",)
 _BAD_INPUT: Final = 2
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TAKEN: Final = frozenset(
@@ -46,40 +47,68 @@ class NewError(Exception):
 
 
 def new(options: Namespace) -> int:
-    """Write the folder. Returns 0; 2: a name, point or folder cannot be used, and nothing is written."""
+    """Write the folder. Returns 0.
+
+    2: a name, point or folder cannot be used, or the language's tools are missing; nothing is written.
+    """
     try:
-        naming = naming_of(options.name)
         points = points_of(options.points)
         folder = Path(options.folder or options.name)
-        write(folder, new_python.files(naming, points, version("berth-sdk")))
+        naming, files, then = _made(options.language, options.name, points)
+        write(folder, files)
     except NewError as err:
         print(f"berth-sdk new: {err}", file=sys.stderr)
         return _BAD_INPUT
     print(f"{folder}: {naming.cls} at {', '.join(point.config_name for point in points)}. Next:")
-    print(f"  cd {folder} && pip install -e '.[test]' && pytest")
-    print(f"  berth-sdk check {naming.module}:{naming.cls}")
-    print("  berth simulate -f cluster.yaml --config scheduler.yaml")
+    print(f"  cd {shlex.quote(str(folder))} && {then[0]}")
+    for command in (*then[1:], "berth simulate -f cluster.yaml --config scheduler.yaml"):
+        print(f"  {command}")
     return 0
 
 
-def naming_of(name: str) -> new_python.Naming:
-    """Return the names that follow from NAME. Raises NewError unless it is one such as rack-aware."""
-    module = name.replace("-", "_")
+def _made(
+    language: str, name: str, points: Sequence[ExtensionPoint]
+) -> tuple[Naming, dict[str, str], Sequence[str]]:
+    """Return the plugin's names, its files, and the commands that come next. Raises NewError."""
+    check_form(name)
+    if language == "python":
+        naming = naming_in_python(name)
+        then = ["pip install -e '.[test]' && pytest", f"berth-sdk check {naming.module}:{naming.cls}"]
+        return naming, new_python.files(naming, points, version("berth-sdk")), then
+    naming = Naming(name=name, module=name.replace("-", ""), cls=_class_name(name))
+    if taken := new_compiled.conflict(language, naming):
+        raise NewError(f"{taken}: add a word, as in {name}-plugin")
+    if missing := new_compiled.missing_tool(language):
+        raise NewError(missing)
+    return naming, new_compiled.files(language, naming, points), new_compiled.LANGUAGES[language].then
+
+
+def _class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("-"))
+
+
+def check_form(name: str) -> None:
+    """Raise NewError unless the name is one such as rack-aware."""
     if not _NAME.fullmatch(name) or len(name) > 63:
         near = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
         hint = f": did you mean {near}?" if _NAME.fullmatch(near) and len(near) <= 63 else ""
         raise NewError(
             f"{name!r} is no name: write words in lower case with '-' between them, as rack-aware{hint}"
         )
+
+
+def naming_in_python(name: str) -> Naming:
+    """Return the names that follow from NAME. Raises NewError for one that hides another."""
+    module = name.replace("-", "_")
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in _TAKEN:
         raise NewError(
             f"{name!r} is a name of Python's own, of berth, or of a package that the SDK imports: add a word,"
             f" as in {name}-plugin"
         )
-    cls = "".join(word.capitalize() for word in name.split("-"))
+    cls = _class_name(name)
     if any(hasattr(imported, cls) for imported in (berth_sdk, typing, collections.abc)):
         raise NewError(f"{cls} is a class that plugins import: add a word, as in {name}-rule")
-    return new_python.Naming(name=name, module=module, cls=cls)
+    return Naming(name=name, module=module, cls=cls)
 
 
 def points_of(text: str) -> Sequence[ExtensionPoint]:
@@ -116,6 +145,8 @@ def write(folder: Path, files: dict[str, str]) -> None:
             path = fresh / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
+            if text.startswith("#!"):
+                path.chmod(0o755)
         fresh.chmod(0o755)
         fresh.rename(folder)
     except OSError as err:

@@ -6,6 +6,7 @@ annotations of the plugin's own; the author puts his rule in its place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -286,8 +287,10 @@ def files(naming: Naming, points: Sequence[ExtensionPoint], sdk_version: str) ->
         f"{naming.module}/py.typed": "",
         f"tests/test_{naming.module}.py": _test(naming, points),
         "pyproject.toml": _filled(_PYPROJECT, naming, SDK=".".join(sdk_version.split(".")[:2])),
-        "scheduler.yaml": _configuration(naming, points),
-        "cluster.yaml": _CLUSTER,
+        "scheduler.yaml": configuration(
+            naming, points, ["berth-sdk", "serve", f"{naming.module}:{naming.cls}"]
+        ),
+        "cluster.yaml": CLUSTER,
         "Dockerfile": _filled(_DOCKERFILE, naming),
         ".dockerignore": ".git\n.venv\n__pycache__\n",
         ".gitignore": ".venv\n__pycache__\n*.egg-info\ndist\n",
@@ -367,8 +370,8 @@ def _test(naming: Naming, points: Sequence[ExtensionPoint]) -> str:
     return f"{text}{nodes}\n{body}"
 
 
-def _configuration(naming: Naming, points: Sequence[ExtensionPoint]) -> str:
-    """Return a configuration in which the host starts the plugin as a child process."""
+def configuration(naming: Naming, points: Sequence[ExtensionPoint], command: Sequence[str]) -> str:
+    """Return a configuration in which the host starts the plugin as a child process, by `command`."""
     off = {ExtensionPoint.QUEUE_SORT: "PrioritySort", ExtensionPoint.BIND: "DefaultBinder"}
     enabled = "".join(
         f"    {point.config_name}: {{enabled: [{{name: {naming.cls}}}]"
@@ -377,7 +380,7 @@ def _configuration(naming: Naming, points: Sequence[ExtensionPoint]) -> str:
         for point in points
         if point is not ExtensionPoint.NORMALIZE_SCORE
     )
-    return _filled(_CONFIGURATION, naming, ENABLED=enabled.rstrip("\n"))
+    return _filled(_CONFIGURATION, naming, ENABLED=enabled.rstrip("\n"), COMMAND=json.dumps(list(command)))
 
 
 _CONFIGURATION: Final = """\
@@ -395,9 +398,9 @@ plugins:
 - name: $CLASS
   # The host starts the plugin. As a sidecar it has an endpoint in place of the command:
   # endpoint: unix:///run/berth/plugins/$NAME.sock
-  command: [berth-sdk, serve, "$MODULE:$CLASS"]
+  command: $COMMAND
 """
-_CLUSTER: Final = """\
+CLUSTER: Final = """\
 apiVersion: v1
 kind: Node
 metadata: {name: n1}

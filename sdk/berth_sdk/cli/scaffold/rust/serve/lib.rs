@@ -1,0 +1,200 @@
+//! What every plugin needs beside its decisions: the code of the contract, the introduction to the host, the server.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use std::{env, error::Error, fs, path::Path, time::SystemTime};
+
+use prost_types::{Struct, Timestamp};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::transport::{Server, server::Router};
+use tonic::{Request, Response, Status};
+
+/// The code that tonic and prost make of `proto/berth/plugin/v1`.
+#[allow(clippy::all)]
+pub mod contract {
+    tonic::include_proto!("berth.plugin.v1");
+}
+use contract::identity_service_server::{IdentityService, IdentityServiceServer};
+use contract::*;
+
+/// What a call answers.
+pub type Answer<T> = Result<Response<T>, Status>;
+
+/// Answer a message that says nothing.
+pub fn done<T: Default>() -> Answer<T> {
+    Ok(Response::new(T::default()))
+}
+
+/// The attachments that hosts named: the plugin serves the one of the last Configure that it accepted.
+#[derive(Default)]
+pub struct Attachments(Mutex<Ids>);
+
+#[derive(Default)]
+struct Ids {
+    named: VecDeque<String>,
+    attached: String,
+}
+
+impl Attachments {
+    /// Return attachments of which `id` is the present one, for tests that call a plugin without a host.
+    pub fn attached(id: &str) -> Self {
+        Self(Mutex::new(Ids { attached: id.into(), ..Default::default() }))
+    }
+
+    /// Refuse every attachment but the present one.
+    pub fn check(&self, id: &str) -> Result<(), Status> {
+        if id.is_empty() || id != self.0.lock().unwrap().attached {
+            return Err(Status::permission_denied(
+                "the attachment_id is not that of the last Configure that was accepted",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Return the context of a call of a cycle; refuse a call of another attachment.
+    pub fn context<'a>(&self, ctx: &'a Option<CallContext>) -> Result<&'a CallContext, Status> {
+        let ctx = ctx.as_ref().ok_or(Status::invalid_argument("the request has no ctx"))?;
+        self.check(&ctx.attachment_id)?;
+        Ok(ctx)
+    }
+}
+
+/// Read the arguments of each profile. A plugin answers a call by those of the call's profile.
+pub fn by_profile<T>(
+    request: &ConfigureRequest,
+    read: impl Fn(&Struct) -> Result<T, String>,
+) -> Result<HashMap<String, T>, String> {
+    let args = |plugin: &PluginArgs| read(plugin.args.as_ref().unwrap_or(&Struct::default()));
+    request.plugins.iter().map(|plugin| Ok((plugin.profile.clone(), args(plugin)?))).collect()
+}
+
+/// Takes a request that the host accepted; an error goes to the operator.
+type Configure = Box<dyn Fn(&ConfigureRequest) -> Result<(), String> + Send + Sync>;
+
+struct Identity {
+    hello: HandshakeResponse,
+    configure: Configure,
+    attachments: Arc<Attachments>,
+}
+
+#[tonic::async_trait]
+impl IdentityService for Identity {
+    async fn handshake(&self, request: Request<HandshakeRequest>) -> Answer<HandshakeResponse> {
+        let request = request.into_inner();
+        if env::var("BERTH_PLUGIN_CREDENTIAL")
+            .is_ok_and(|secret| !same(secret.as_bytes(), request.credential.as_bytes()))
+        {
+            return Err(Status::unauthenticated("the credential is not the one in BERTH_PLUGIN_CREDENTIAL"));
+        }
+        let mut ids = self.attachments.0.lock().unwrap();
+        ids.named.push_back(request.attachment_id);
+        if ids.named.len() > 64 {
+            ids.named.pop_front();
+        }
+        Ok(Response::new(self.hello.clone()))
+    }
+
+    async fn configure(&self, request: Request<ConfigureRequest>) -> Answer<ConfigureResponse> {
+        let request = request.into_inner();
+        let mut ids = self.attachments.0.lock().unwrap();
+        if !ids.named.contains(&request.attachment_id) {
+            return Err(Status::permission_denied("no Handshake named this attachment_id"));
+        }
+        if !request.accepted {
+            if ids.attached == request.attachment_id {
+                ids.attached.clear();
+            }
+        } else if let Err(error) = (self.configure)(&request) {
+            return Ok(Response::new(ConfigureResponse { error, ..Default::default() }));
+        } else {
+            ids.attached = request.attachment_id;
+        }
+        done()
+    }
+
+    async fn probe(&self, request: Request<ProbeRequest>) -> Answer<ProbeResponse> {
+        self.attachments.check(&request.get_ref().attachment_id)?;
+        Ok(Response::new(ProbeResponse {
+            ready: true,
+            instance_id: self.hello.instance_id.clone(),
+            ..Default::default()
+        }))
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Answer<DrainResponse> {
+        self.attachments.check(&request.get_ref().attachment_id)?;
+        done()
+    }
+}
+
+/// Compare in a time that does not depend on where the two differ.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |found, (a, b)| found | (a ^ b)) == 0
+}
+
+/// Serve one plugin until the host ends, or SIGTERM. `services` adds the services of the plugin's points.
+pub async fn plugin(
+    me: PluginDescriptor,
+    attachments: Arc<Attachments>,
+    configure: impl Fn(&ConfigureRequest) -> Result<(), String> + Send + Sync + 'static,
+    services: impl FnOnce(Router) -> Router,
+) -> Result<(), Box<dyn Error>> {
+    let mut random = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let hello = HandshakeResponse {
+        supported: vec![ContractVersion { major: 1, minor: 0 }],
+        plugins: vec![me],
+        instance_id: random.map(|byte| format!("{byte:02x}")).concat(),
+        started_at: Some(Timestamp::from(SystemTime::now())),
+        // 0: 4 MiB, which is the limit of tonic too. Who sets more here sets max_decoding_message_size of each service.
+        max_message_bytes: 0,
+        features: vec![],
+    };
+    let instance_id = hello.instance_id.clone();
+    let identity = Identity { hello, configure: Box::new(configure), attachments };
+    let router = services(Server::builder().add_service(IdentityServiceServer::new(identity)));
+
+    let endpoint = env::var("BERTH_PLUGIN_ENDPOINT").unwrap_or_default();
+    let failed =
+        |error| format!("BERTH_PLUGIN_ENDPOINT {endpoint:?}: {error}; set it to unix:///absolute/path or host:port");
+    if let Some(path) = endpoint.strip_prefix("unix://") {
+        if Path::new(path).exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+            fs::remove_file(path)?; // a dead process left it
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        introduce(&endpoint, &instance_id);
+        router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), ended()).await?;
+    } else {
+        let listener = TcpListener::bind(&endpoint).await.map_err(failed)?;
+        introduce(&listener.local_addr()?.to_string(), &instance_id);
+        router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), ended()).await?;
+    }
+    Ok(())
+}
+
+/// Print the line that a host reads of its child.
+fn introduce(address: &str, instance_id: &str) {
+    let cookie = env::var("BERTH_PLUGIN_COOKIE").unwrap_or_default();
+    println!(
+        "{}",
+        serde_json::json!({"protocol": "berth/1", "address": address, "instance_id": instance_id, "cookie": cookie})
+    );
+}
+
+/// Wait for SIGTERM, or of a child for the end of its host, which holds the other end of standard input.
+async fn ended() {
+    let mut terminated = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
+    if env::var("BERTH_PLUGIN_COOKIE").is_err() {
+        terminated.recv().await;
+        return;
+    }
+    let (gone, host) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = gone.send(());
+    });
+    tokio::select! { _ = terminated.recv() => (), _ = host => () }
+}
