@@ -25,9 +25,14 @@ RUN_ELSEWHERE = {
         "make setup\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
     ],
-    # tests/sdk/cli/test_reloading.py does the same.
+    # As tests/sdk/cli/test_reloading.py does, and tests/examples/test_made_plugins.py.
     "docs/how-to/begin-a-plugin.md": [
-        "berth-sdk serve --reload rack_aware:RackAware --listen unix:/tmp/berth/rack-aware.sock\n"
+        "berth-sdk serve --reload rack_aware:RackAware --listen unix:/tmp/berth/rack-aware.sock\n",
+        "berth-sdk new rack-aware --language go --points filter,score --folder /tmp/berth/rack-aware-go\n"
+        "cd /tmp/berth/rack-aware-go\n./build.sh\ngo test ./...\n"
+        "berth simulate -f cluster.yaml --config scheduler.yaml\n",
+        "BERTH_PLUGIN_ENDPOINT=unix:///tmp/berth/rack-aware.sock bin/rack-aware\n"
+        "berth-sdk conformance unix:/tmp/berth/rack-aware.sock\n",
     ],
     # tests/examples/test_languages.py builds and tests them.
     "examples/rust/README.md": ["examples/rust/build.sh\nexamples/rust/build.sh test\n"],
