@@ -19,7 +19,7 @@ from berth_sdk.cli.completion import SHELLS
         (["serve", "--credential-file", ""], []),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["reflect", "unix:"], []),
-        (["new", "x", "--language", ""], ["python"]),
+        (["new", "x", "--language", ""], ["python", "go", "typescript", "rust", "java"]),
         (["check", "NodeN"], ["NodeName"]),
         (["nothing", "--x", ""], ["serve", "new", "check", "reflect", "conformance", "completion"]),
     ],
