@@ -45,6 +45,7 @@ class ConformingPlugin:
     major: ClassVar[int] = 1
 
     def __init__(self) -> None:
+        self.instance_id = "instance-1"
         self.lock = threading.RLock()
         self.named: deque[str] = deque(maxlen=64)
         self.attachment_id = ""
@@ -61,7 +62,7 @@ class ConformingPlugin:
                 descriptor(name, *self.points, snapshot=self.is_snapshot, **self.fields)
                 for name in self.names
             ],
-            instance_id="instance-1",
+            instance_id=self.instance_id,
         )
         self.hello.started_at.FromSeconds(1_763_638_000)
 
@@ -84,7 +85,7 @@ class ConformingPlugin:
 
     def Probe(self, request: Any) -> Any:  # noqa: N802
         self.check(request.attachment_id)
-        return identity.ProbeResponse(ready=True, instance_id="instance-1")
+        return identity.ProbeResponse(ready=True, instance_id=self.instance_id)
 
     def Drain(self, request: Any) -> Any:  # noqa: N802
         self.check(request.attachment_id)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 LEVELS: Final = ("core", "stateful", "binding", "group")
 UNREACHABLE: Final = 3
+RESTART_S: Final = 30.0
+"""The time for the command that restarts the server."""
 
 
 def add_options(kit: ArgumentParser) -> None:
@@ -25,6 +31,11 @@ def add_options(kit: ArgumentParser) -> None:
     )
     kit.add_argument(
         "--credential-file", metavar="PATH", help="file with the secret that the plugin expects of its host"
+    )
+    kit.add_argument(
+        "--restart",
+        metavar="COMMAND",
+        help="a command that restarts the server, which the kit runs in mid cycle; default: none",
     )
     kit.add_argument("--json", action="store_true", help="print the results as JSON")
     kit.add_argument("--junit", metavar="FILE", help="write the results to FILE, as JUnit's XML")
@@ -49,6 +60,7 @@ def conformance(options: Namespace) -> int:
         credential = ""
         if options.credential_file:
             credential = Path(options.credential_file).read_text().strip()
+        restart = _restart(options.restart)
         if options.junit and not Path(options.junit).absolute().parent.is_dir():
             raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
         if options.junit and Path(options.junit).is_dir():
@@ -56,7 +68,7 @@ def conformance(options: Namespace) -> int:
     except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
         return _said(str(err), 2)
     with handle_double() as double:
-        target = Target(options.endpoint, credentials, more, args, pod, manifest, double, credential)
+        target = Target(options.endpoint, credentials, more, args, pod, manifest, double, credential, restart)
         try:
             return _reported(options, target)
         except _OptionError as err:
@@ -85,7 +97,8 @@ def _reported(options: Namespace, target: Any) -> int:
             else (lambda result: print(report.line(result), flush=True))
         )
         declared = run.configured(target, subject)
-        reports.append(run.run(target, declared, run.chosen(declared, options.level), told))
+        cases = run.chosen(declared, options.level, can_restart=target.restart is not None)
+        reports.append(run.run(target, declared, cases, told))
         if not options.json:
             print(report.verdict(reports[-1]), flush=True)
     if options.json:
@@ -106,6 +119,38 @@ class _OptionError(Exception):
 def _said(text: str, code: int) -> int:
     print(f"berth-sdk conformance: {text}", file=sys.stderr)
     return code
+
+
+def _restart(command: str | None) -> Callable[[], None] | None:
+    """Return what restarts the server; None without a command. Raises _OptionError."""
+    from berth_sdk.conformance.host import RestartError
+
+    if command is None:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError as err:
+        raise _OptionError(f"--restart {command}: {err}: write the command as for a shell") from err
+    if not words or shutil.which(words[0]) is None:
+        raise _OptionError(f"--restart {command}: there is no such command: write one that is on PATH")
+
+    def run() -> None:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=RESTART_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as err:
+            raise RestartError(str(err)) from err
+        if done.returncode:
+            said = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
+            raise RestartError(f"{command} ended with exit code {done.returncode}: {said}")
+
+    return run
 
 
 def _object(option: str, value: str | None) -> dict[str, Any] | None:

@@ -228,12 +228,12 @@ def _configure_unknown_fields(host: Host) -> None:
     "Probe answers the instance_id of the handshake, at once, and becomes ready.",
 )
 def _probe_answer(host: Host) -> None:
+    said = host.handshake().instance_id
     while True:
         answer = host.probe()
-        if answer.instance_id != host.subject.hello.instance_id:
+        if answer.instance_id != said:
             raise BrokenError(
-                f"Probe answers the instance_id {answer.instance_id!r};"
-                f" the handshake says {host.subject.hello.instance_id!r}"
+                f"Probe answers the instance_id {answer.instance_id!r}; the handshake says {said!r}"
             )
         if answer.ready:
             return

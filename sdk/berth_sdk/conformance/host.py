@@ -25,6 +25,8 @@ PROFILE: Final = "default-scheduler"
 HANDSHAKE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """The time for one answer, where a case is not about the time."""
+RETURN_S = 10.0
+"""The time for a server to return after it ended."""
 LIMIT: Final = 4 * 1024 * 1024
 _VERSION: Final = "conformance-kit"
 _SERVICES: Final = (
@@ -43,7 +45,7 @@ class Target:
 
     `args`: the plugin's arguments. `pod`: the pod that the kit asks about; None: a plain one.
     `pod_manifest`: the same as JSON. `double`: HandleService as the kit serves it. `credential`: the secret
-    of the handshake.
+    of the handshake. `restart`: restarts the server; raises RestartError; None: nothing does.
     """
 
     address: str
@@ -54,6 +56,7 @@ class Target:
     pod_manifest: str = ""
     double: HandleDouble | None = None
     credential: str = ""
+    restart: Callable[[], None] | None = None
 
     def channel(self) -> grpc.Channel:
         """Return a new connection, which no other case shares."""
@@ -70,6 +73,10 @@ class Target:
         if self.credentials is None:
             return grpc.insecure_channel(self.address, options)
         return grpc.secure_channel(self.address, self.credentials, options)
+
+
+class RestartError(Exception):
+    """The error of a server that could not be restarted. Its text says why."""
 
 
 class CallError(BrokenError):
@@ -200,15 +207,40 @@ class Host:
         found: identity.ConfigureResponse = answer
         return found
 
-    def attach(self) -> None:
-        """Begin a new attachment, with the full state."""
+    def attach(self, *live: state_pb2.LiveReservation) -> state_pb2.ReconcileResponse | None:
+        """Begin a new attachment, with the full state and the live reservations.
+
+        Returns the answer to Reconcile; None: the plugin gets or offers no such call.
+        """
         attachment_id = new_id()
         self.handshake(attachment_id)
         self.configure(attachment_id)
         if self.subject.keeps_state:
             self.sync([self.world.full()])
-        if self.subject.has("RESERVE", "PERMIT"):
-            self.reconcile()
+        return self.reconcile(*live) if self.subject.has("RESERVE", "PERMIT") else None
+
+    def restart(self) -> None:
+        """Restart the server, and wait until a new instance answers. Raises BrokenError, SkippedError."""
+        if self.target.restart is None:
+            raise SkippedError("the kit cannot restart the server: say how with --restart")
+        before = self.handshake().instance_id
+        self.close()
+        try:
+            self.target.restart()
+        except RestartError as err:
+            raise BrokenError(f"the server could not be restarted: {err}") from err
+        until = min(time.monotonic() + RETURN_S, self.ends_at)
+        problem = "its instance_id is still the same"
+        while time.monotonic() < until:
+            self._channel.close()
+            self._channel = self.target.channel()
+            try:
+                if self.handshake().instance_id != before:
+                    return
+            except CallError as err:
+                problem = str(err)
+            time.sleep(0.05)
+        raise BrokenError(f"the server did not come back with a new instance_id: {problem}")
 
     def probe(self, attachment_id: str = "") -> identity.ProbeResponse:
         """Ask for the health."""

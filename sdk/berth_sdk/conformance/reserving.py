@@ -402,11 +402,11 @@ def _restart(host: Host) -> None:
         if answer is None:
             raise skipped("the plugin does not offer Reconcile, which is allowed")
         if cycle.id not in answer.unknown_cycle_ids and number == 0:
-            _goes_on(cycle, node)
+            goes_on(cycle, node)
         unreserve(host, cycle)
 
 
-def _goes_on(cycle: Cycle, node: WorldNode) -> None:
+def goes_on(cycle: Cycle, node: WorldNode) -> None:
     """Make the calls of the binding cycle, which the plugin has taken up."""
     for rpc, is_there in (
         ("PreBindPreFlight", cycle.host.subject.has("PRE_BIND")),

@@ -15,12 +15,13 @@ from berth_sdk.conformance import (  # noqa: F401  (their import registers the c
     binding,
     groups,
     queueing,
+    restarts,
     scheduling,
     stateful,
     together,
 )
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
-from berth_sdk.conformance.host import CallError, Host, Target, new_id
+from berth_sdk.conformance.host import RETURN_S, CallError, Host, Target, new_id
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 
 LIMIT_S: Final = 60.0
@@ -29,8 +30,6 @@ _CONFIGURE_S: Final = 15.0
 """The time to learn what a plugin declares with its arguments."""
 _DETAIL: Final = 2000
 """The characters of a detail that are shown."""
-_RETURN_S: Final = 10.0
-"""The time for a server to return after it was lost."""
 
 
 class UnreachableError(Exception):
@@ -114,10 +113,17 @@ def configured(target: Target, subject: Subject) -> Subject:
     return replace(subject, plugin=found[0]) if found else subject
 
 
-def chosen(subject: Subject, level: str) -> list[Case]:
-    """Return the cases for a plugin, up to a level, level by level."""
+def chosen(subject: Subject, level: str, *, can_restart: bool = False) -> list[Case]:
+    """Return the cases for a plugin, up to a level, level by level.
+
+    `can_restart`: with those that restart the server.
+    """
     levels = LEVELS[: LEVELS.index(level) + 1]
-    found = [one for one in CASES if one.level in levels and one.when(subject)]
+    found = [
+        one
+        for one in CASES
+        if one.level in levels and one.when(subject) and (can_restart or one.point != "restart")
+    ]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
 
 
@@ -187,7 +193,7 @@ def _why_no_more(target: Target, subject: Subject, failed: Case) -> str:
         return "the plugin does not accept its arguments: give them with --args"
     if failed.id == "handshake.answer" and not subject.plugin.name:
         return "the server serves no plugin of this contract"
-    until = time.monotonic() + _RETURN_S
+    until = time.monotonic() + RETURN_S
     while True:
         try:
             hello = hello_of(target)

@@ -341,7 +341,7 @@ class Dies(ConformingPlugin):
 def test_cases_after_the_death_of_a_server_say_why_they_were_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_RETURN_S", 0.0)
+    monkeypatch.setattr(run, "RETURN_S", 0.0)
     report = report_of(Dies(), tmp_path, "core", "filter.answer", "score.answer", "score.some")
     results = {one.case.id: one for one in report.results}
     assert [one.result for one in report.results] == ["pass", "fail", "skip"]
