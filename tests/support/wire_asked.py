@@ -70,3 +70,9 @@ def certificate_of(transport: asyncio.BaseTransport) -> str:
     shown = transport.get_extra_info("peercert") or {}
     names = dict(pair for part in shown.get("subject", ()) for pair in part)
     return str(names.get("commonName", ""))
+
+
+def agreed_protocol(transport: asyncio.BaseTransport) -> str:
+    """Return the protocol that client and server agreed on (ALPN); empty without one."""
+    tls = transport.get_extra_info("ssl_object")
+    return (tls.selected_alpn_protocol() or "") if tls is not None else ""

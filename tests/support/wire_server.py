@@ -7,9 +7,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from support.certificates import Authority
-from support.wire_asked import WireServer
+from support.wire_asked import WireServer, agreed_protocol
 from support.wire_http1 import ServedHttp1
 from support.wire_http2 import ServedHttp2
 
@@ -26,6 +27,19 @@ def server_context(authority: Authority, folder: Path, protocol: str) -> ssl.SSL
     return context
 
 
+class _AsAgreed(asyncio.Protocol):
+    """A connection of a server that offers HTTP/2, with clients that speak HTTP/2 or do not."""
+
+    def __init__(self, server: WireServer) -> None:
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        served = ServedHttp2 if agreed_protocol(transport) == "h2" else ServedHttp1
+        made = served(self._server)
+        cast("asyncio.Transport", transport).set_protocol(made)
+        made.connection_made(transport)
+
+
 @asynccontextmanager
 async def wire_server(authority: Authority, folder: Path, server: WireServer) -> AsyncIterator[WireServer]:
     """Serve on loopback, with a certificate for 127.0.0.1."""
@@ -33,7 +47,7 @@ async def wire_server(authority: Authority, folder: Path, server: WireServer) ->
     if context is not None and server.asks_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=authority.pem.decode())
-    served = ServedHttp2 if server.protocol == "h2" else ServedHttp1
+    served = _AsAgreed if server.protocol == "h2" else ServedHttp1
     loop = asyncio.get_running_loop()
     listening = await loop.create_server(lambda: served(server), "127.0.0.1", server.port, ssl=context)
     server.port = listening.sockets[0].getsockname()[1]

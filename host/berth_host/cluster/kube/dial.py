@@ -36,15 +36,15 @@ class DialTimeoutError(TimeoutError):
     """No connection in time. Nothing was sent to the server."""
 
 
-async def dial(credentials: Credentials, make: Make) -> LaneConnection:
-    """Return a connection that takes requests.
+async def dial(credentials: Credentials, make: Make, *, offers_http2: bool = True) -> LaneConnection:
+    """Return a connection that takes requests. `offers_http2` False: it speaks HTTP/1.1.
 
     Raises ProxyError, OSError, ssl.SSLError, and DialTimeoutError after CONNECT_TIMEOUT_S.
     """
     opening = _Opening(make)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await _open(credentials, opening)
+            await _open(credentials, opening, offers_http2)
             connection = opening.connection
             if connection is None:
                 raise ConnectionResetError("it ended as soon as it was open")
@@ -68,9 +68,11 @@ def proxy_authorization(proxy: str) -> str:
     return f"Basic {encoded}"
 
 
-async def _open(credentials: Credentials, opening: _Opening) -> None:
+async def _open(credentials: Credentials, opening: _Opening, offers_http2: bool) -> None:
     server = urlsplit(credentials.host)
-    context = credentials.http2_context if server.scheme == "https" else None
+    context: ssl.SSLContext | None = None
+    if server.scheme == "https":
+        context = credentials.http2_context if offers_http2 else credentials.ssl_context
     name = credentials.server_hostname or server.hostname
     if not credentials.proxy:
         await _connect(server, lambda: opening, context, name)

@@ -9,7 +9,7 @@ blocks can be read, or skipped, alone. Source: RFC 9113.
                                                 +-> closed by either side: every open request is lost
 
 A request that the server cannot have acted on ends in `NotActedOnError`: it was not written yet, the server
-refused its stream, or left it out of its GOAWAY.
+refused its stream, left it out of its GOAWAY, or asked for HTTP/1.1 instead of an answer.
 """
 
 from __future__ import annotations
@@ -72,11 +72,13 @@ class _Stream(Asked):
 class Http2Connection(LaneConnection):
     """One connection. `ready`: done once the server's SETTINGS came.
 
-    `constant`: the headers that every request has, `:authority` first.
+    `constant`: the headers that every request has, `:authority` first. `wants_http1`: True once the server
+    said that it takes the requests over HTTP/1.1 alone (HTTP_1_1_REQUIRED).
     """
 
     def __init__(self, constant: Sequence[Header], on_change: Callable[[LaneConnection], None]) -> None:
         super().__init__(on_change)
+        self.wants_http1 = False
         self._constant = constant
         self._encoder = HeadEncoder(TABLE_SIZE, constant)
         self._open: dict[int, _Stream] = {}
@@ -141,7 +143,7 @@ class Http2Connection(LaneConnection):
                 )
             )
         else:
-            self._add_head(number, block, ends=not body)
+            self._to_write += h2.head_frames(number, block, ends=not body)
             if body:
                 asked.unsent = memoryview(body)
                 self._blocked.append(asked)
@@ -347,8 +349,8 @@ class Http2Connection(LaneConnection):
                 self._max_streams = value
             elif name == h2.INITIAL_WINDOW:
                 for asked in self._open.values():
-                    asked.send_window = _window(asked.send_window + value - self._initial_window)
-                self._initial_window = _window(value)
+                    asked.send_window = h2.window(asked.send_window + value - self._initial_window)
+                self._initial_window = h2.window(value)
         self._add(h2.SETTINGS, h2.ACK, 0)
         if not self.ready.done():
             self._encoder = HeadEncoder(table_size, self._constant)
@@ -362,19 +364,25 @@ class Http2Connection(LaneConnection):
 
     def _window_update(self, number: int, more: int) -> None:
         if not number:
-            self._send_window = _window(self._send_window + more)
+            self._send_window = h2.window(self._send_window + more)
         elif (asked := self._open.get(number)) is not None:
-            asked.send_window = _window(asked.send_window + more)
+            asked.send_window = h2.window(asked.send_window + more)
         if self._blocked:
             self._add_blocked()
             self._plan_flush()
 
     def _reset_by_server(self, number: int, code: int) -> None:
+        wants_http1 = code == h2.HTTP_1_1_REQUIRED
+        if wants_http1:
+            self.wants_http1 = True
+            self.retire()
         asked = self._open.get(number)
         if asked is None:
             return
-        # Without END_STREAM the answer is cut off, whatever the code: also with NO_ERROR.
-        error = NotActedOnError if code == h2.REFUSED_STREAM else ConnectionLostError
+        # Without END_STREAM the answer is cut off, whatever the code: also with NO_ERROR. A server that has
+        # begun to answer has acted, also if it then asks for HTTP/1.1.
+        is_refused = code == h2.REFUSED_STREAM or (wants_http1 and not asked.status)
+        error = NotActedOnError if is_refused else ConnectionLostError
         self._fail(asked, error(f"the server reset the request's stream: {h2.error_name(code)}"))
 
     def _goaway(self, payload: bytes) -> None:
@@ -385,6 +393,7 @@ class Http2Connection(LaneConnection):
         text = f"the server says GOAWAY: {h2.error_name(code)}"
         if payload[8:]:
             text += f", {payload[8:208].decode(errors='replace')!r}"
+        self.wants_http1 = self.wants_http1 or code == h2.HTTP_1_1_REQUIRED
         self.retire()
         for number, asked in list(self._open.items()):
             if number > last:
@@ -455,18 +464,6 @@ class Http2Connection(LaneConnection):
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def _add_head(self, number: int, block: bytes, *, ends: bool) -> None:
-        flags = h2.END_STREAM if ends else 0
-        if len(block) <= MAX_FRAME:
-            self._add(h2.HEADERS, flags | h2.END_HEADERS, number, block)
-            return
-        kind = h2.HEADERS
-        for place in range(0, len(block), MAX_FRAME):
-            piece = block[place : place + MAX_FRAME]
-            last = h2.END_HEADERS if place + MAX_FRAME >= len(block) else 0
-            self._add(kind, flags | last, number, piece)
-            kind, flags = h2.CONTINUATION, 0
-
     def _add_blocked(self) -> None:
         """Write as much of the bodies that wait for the server's windows as these allow, in turn."""
         for _ in range(len(self._blocked)):
@@ -506,10 +503,3 @@ class Http2Connection(LaneConnection):
         self._to_write.clear()
         self._unwritten.clear()
         transport.write(raw)
-
-
-def _window(size: int) -> int:
-    """Return a window's new size, in bytes. Raises PeerError for one that is too large."""
-    if size > LAST_WINDOW:
-        raise PeerError(h2.FLOW_CONTROL_ERROR, "a window of more than 2^31-1 bytes")
-    return size

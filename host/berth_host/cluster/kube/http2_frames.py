@@ -17,7 +17,7 @@ DATA, HEADERS, _, RST_STREAM, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE, CONTI
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, _, MAX_HEADERS = range(1, 7)
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 0, 1, 3, 6
-REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 8, 9, 11
+REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM, HTTP_1_1_REQUIRED = 7, 8, 9, 11, 13
 _ERROR_NAMES: Final = (
     "NO_ERROR",
     "PROTOCOL_ERROR",
@@ -48,6 +48,17 @@ class PeerError(Exception):
 def frame(kind: int, flags: int, number: int, payload: bytes = b"") -> bytes:
     """Return one frame. `number`: of its stream; 0: of the connection."""
     return (len(payload) << 48 | kind << 40 | flags << 32 | number).to_bytes(9, "big") + payload
+
+
+def head_frames(number: int, block: bytes, *, ends: bool) -> list[bytes]:
+    """Return the frames of a block of headers. `ends`: no body follows."""
+    kind, flags = HEADERS, END_STREAM if ends else 0
+    frames: list[bytes] = []
+    for place in range(0, len(block), MAX_FRAME):
+        last = END_HEADERS if place + MAX_FRAME >= len(block) else 0
+        frames.append(frame(kind, flags | last, number, block[place : place + MAX_FRAME]))
+        kind, flags = CONTINUATION, 0
+    return frames
 
 
 def setting(name: int, value: int) -> bytes:
@@ -82,6 +93,13 @@ def number_of(kind: str, payload: bytes) -> int:
     if len(payload) != 4:
         raise PeerError(FRAME_SIZE_ERROR, f"{kind} of another length than 4")
     return int.from_bytes(payload, "big")
+
+
+def window(size: int) -> int:
+    """Return a window's new size, in bytes. Raises PeerError for one that is too large."""
+    if size > LAST_WINDOW:
+        raise PeerError(FLOW_CONTROL_ERROR, "a window of more than 2^31-1 bytes")
+    return size
 
 
 def error_name(code: int) -> str:

@@ -8,6 +8,7 @@ events, which a watch behind a burst of answers is.
     exchange -> a connection with room, the one used last first
              -> none: wait in line; `_dial_more` opens connections for those in line
     a change of the credentials: the connections take no new requests, and close after their last one
+    a server that asks for HTTP/1.1 over HTTP/2: all later connections speak HTTP/1.1
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Lane:
         self._is_closed = False
         self._protocol = http2.PROTOCOL
         """The protocol of the last connection."""
+        self._offers_http2 = True
+        """False once the server has asked for HTTP/1.1 (HTTP_1_1_REQUIRED)."""
         self._context: ssl.SSLContext | None = None
         self._authorization = ""
         self._heads = Http1Heads("", ())
@@ -258,9 +261,10 @@ class Lane:
         """Open one more connection. Raises as `dial`, and NotActedOnError."""
         credentials = self._credentials
         context, authorization = credentials.ssl_context, credentials.authorization
-        connection = await dial(credentials, self._make)
+        connection = await dial(credentials, self._make, offers_http2=self._offers_http2)
         is_old = credentials.ssl_context is not context or credentials.authorization != authorization
-        if self._is_closed or is_old:
+        is_http2 = isinstance(connection, Http2Connection)
+        if self._is_closed or is_old or (is_http2 and not self._offers_http2):
             connection.close()
             return
         if not connection.has_room:
@@ -271,7 +275,7 @@ class Lane:
                 if is_left
                 else "the server allows no request (SETTINGS_MAX_CONCURRENT_STREAMS 0)"
             )
-        self._protocol = http2.PROTOCOL if isinstance(connection, Http2Connection) else http1.PROTOCOL
+        self._protocol = http2.PROTOCOL if is_http2 else http1.PROTOCOL
         self._connections.append(connection)
         self._changed(connection)
 
@@ -297,6 +301,11 @@ class Lane:
 
     def _changed(self, connection: LaneConnection) -> None:
         """Note that a connection has room, has none any more, or has ended."""
+        if isinstance(connection, Http2Connection) and connection.wants_http1 and self._offers_http2:
+            self._offers_http2 = False
+            self._protocol = http1.PROTOCOL
+            for other in list(self._connections):
+                other.retire()
         if connection.is_closed and connection in self._connections:
             self._connections.remove(connection)
         if not connection.has_room:

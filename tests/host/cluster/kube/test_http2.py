@@ -30,6 +30,7 @@ from support.certificates import Authority
 from support.memory_transport import MemoryTransport
 from support.waiting import until
 from support.wire_asked import Asked, WireServer
+from support.wire_http1 import ServedHttp1
 from support.wire_http2 import ServedHttp2
 from support.wire_server import wire_server
 
@@ -130,10 +131,11 @@ async def test_requests_of_one_turn_share_a_connection_and_a_write(opened: Opene
 async def test_other_requests_take_the_session(opened: Opened) -> None:
     server = WireServer(created)
     async with opened(server) as client:
-        # This server speaks nothing but HTTP/2, and the session speaks HTTP/1.1 alone.
-        with pytest.raises(UnavailableError):
-            await client.request("GET", "/api/v1/nodes/n1")
+        # The server speaks HTTP/2 with those that offer it, and the session offers HTTP/1.1 alone.
+        with pytest.raises(UnavailableError, match="no JSON"):
+            await client.request("GET", "/api/v1/nodes/n1", body=b"no JSON")
         await bind(client)
+        assert [type(asked.of) for asked in server.asked] == [ServedHttp1, ServedHttp2]
 
 
 @pytest.mark.parametrize("window_bytes", [1, 100, 65_535])
@@ -268,6 +270,47 @@ async def test_refused_stream_is_sent_again_and_a_reset_one_is_not(opened: Opene
         with pytest.raises(RepeatableError, match="stream: REFUSED_STREAM"):
             await bind(client)
         assert len(server.asked) == 8
+
+
+@pytest.mark.parametrize("way", ["stream", "goaway"])
+async def test_server_that_asks_for_http1_gets_every_request_over_http1(opened: Opened, way: str) -> None:
+    async def demand(asked: Asked) -> None:
+        if isinstance(asked.of, ServedHttp1):
+            asked.answer(201, asked.body)
+            return
+        if way == "stream":
+            asked.of.h2.reset_stream(asked.stream, ErrorCodes.HTTP_1_1_REQUIRED)
+        else:
+            asked.of.h2.close_connection(ErrorCodes.HTTP_1_1_REQUIRED, last_stream_id=0)
+        asked.of.flush()
+
+    server = WireServer(demand)
+    async with opened(server) as client:
+        bodies = [b'{"number": %d}' % number for number in range(3)]
+        assert await asyncio.gather(*(bind(client, body) for body in bodies)) == bodies
+        assert await bind(client) == b'{"kind":"Binding"}'
+        over_http2 = [one for one in server.connections if isinstance(one, ServedHttp2)]
+        assert len(over_http2) == 1
+        over_http1 = [asked for asked in server.asked if isinstance(asked.of, ServedHttp1)]
+        assert sorted(asked.body for asked in over_http1) == [b'{"kind":"Binding"}', *bodies]
+
+
+async def test_request_whose_answer_began_is_not_sent_again_over_http1(opened: Opened) -> None:
+    async def begin(asked: Asked) -> None:
+        if isinstance(asked.of, ServedHttp1):
+            asked.answer(201, b"over HTTP/1.1")
+            return
+        asked.of.h2.send_headers(asked.stream, [(":status", "201")])
+        asked.of.h2.reset_stream(asked.stream, ErrorCodes.HTTP_1_1_REQUIRED)
+        asked.of.flush()
+
+    server = WireServer(begin)
+    async with opened(server) as client:
+        with pytest.raises(UnavailableError, match="stream: HTTP_1_1_REQUIRED") as caught:
+            await bind(client)
+        assert not isinstance(caught.value, RepeatableError)
+        assert await bind(client) == b"over HTTP/1.1"
+        assert len(server.asked) == 2
 
 
 async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,6 +450,7 @@ async def test_reset_stream_is_repeatable_only_if_the_server_refused_it(code: in
         with pytest.raises(ConnectionLostError) as caught:
             await calls[0]
         assert isinstance(caught.value, NotActedOnError) == (code == ErrorCodes.REFUSED_STREAM)
+        assert connection.wants_http1 == (code == ErrorCodes.HTTP_1_1_REQUIRED)
         assert not calls[1].done()
 
 
