@@ -34,7 +34,7 @@ spec: {containers: [{name: c, image: i}]}
 apiVersion: v1
 kind: Pod
 metadata: {name: prefers, annotations: {rack-aware.example.com/prefer: n1}}
-spec: {containers: [{name: c, image: i}], priority: 5}
+spec: {containers: [{name: c, image: i}]}
 """
 STEPS = {
     "go": (["./build.sh"], ["go", "vet", "./..."], ["go", "test", "./..."]),
