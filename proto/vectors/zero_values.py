@@ -122,6 +122,18 @@ def _rows() -> list[tuple[str, Message, list[Field]]]:
             ),
             [_value("points", [4, 7]), _enum("node_mode", "NODE_MODE_UNSPECIFIED", 0)],
         ),
+        (
+            "a secret of the handshake, which no debug print may show",
+            identity_pb2.HandshakeRequest(host_version="1.0", credential="open-sesame"),
+            [_value("credential", "open-sesame"), _value("host_epoch", 0)],
+        ),
+        (
+            "a secret of the way back, which no debug print may show",
+            identity_pb2.ConfigureRequest(
+                handle=identity_pb2.HandleEndpoint(target="unix:///run/h.sock", token="open-sesame")
+            ),
+            [_value("handle.token", "open-sesame"), _value("accepted", False)],
+        ),
     ]
 
 

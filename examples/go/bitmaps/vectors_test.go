@@ -14,6 +14,7 @@ import (
 
 	pb "berth.io/plugin/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -333,4 +334,30 @@ func compact(text []byte) string {
 	}
 	written, _ := json.Marshal(parsed)
 	return string(written)
+}
+
+// What README.md says of secrets. With a library that leaves them out, this fails: then change the page.
+func TestDebugPrintShowsSecrets(t *testing.T) {
+	var file struct {
+		Messages []struct {
+			Name    string
+			Message message
+		}
+	}
+	vectors(t, "zero_values", &file)
+	secrets := 0
+	for _, one := range file.Messages {
+		if strings.HasPrefix(one.Name, "a secret") {
+			found := one.Message.read(t)
+			secrets++
+			for _, printed := range []string{fmt.Sprint(found), prototext.Format(found)} {
+				if !strings.Contains(printed, "open-sesame") {
+					t.Errorf("%s: %s", one.Name, printed)
+				}
+			}
+		}
+	}
+	if secrets != 2 {
+		t.Errorf("%d secrets, not 2", secrets)
+	}
 }

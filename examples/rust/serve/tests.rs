@@ -64,3 +64,13 @@ fn unknown_field_is_dropped() {
     assert_eq!(version.encode_to_vec(), [8, 7, 16, 5]);
     assert_eq!(message::<StateVersion>("an unknown field of numbers").epoch, 7);
 }
+
+#[test]
+fn debug_print_shows_no_secret() {
+    let hello: HandshakeRequest = message("a secret of the handshake, which no debug print may show");
+    let given: ConfigureRequest = message("a secret of the way back, which no debug print may show");
+    assert_eq!((&*hello.credential, &*given.handle.as_ref().unwrap().token), ("open-sesame", "open-sesame"));
+    let printed = format!("{hello:?} {hello:#?} {given:?} {given:#?}");
+    assert!(!printed.contains("open-sesame"), "{printed}");
+    assert!(printed.contains("/run/h.sock"), "{printed}");
+}

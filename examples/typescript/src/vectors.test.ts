@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
+import { inspect } from "node:util";
 import * as common from "./generated/berth/plugin/v1/common.js";
 import * as identity from "./generated/berth/plugin/v1/identity.js";
 import * as scheduling from "./generated/berth/plugin/v1/scheduling.js";
@@ -139,5 +140,14 @@ test("zero values", () => {
       if (present !== undefined) assert.equal(got !== undefined, present, `${one.name}: ${path}`);
       if (value !== undefined) assert.deepEqual(plain(got), value, `${one.name}: ${path}`);
     }
+  }
+});
+
+// With a generator that leaves secrets out, this fails: then change README.md.
+test("debug print shows secrets", () => {
+  const secrets = vectors("zero_values").messages.filter((one: any) => one.name.startsWith("a secret"));
+  assert.equal(secrets.length, 2);
+  for (const { message } of secrets) {
+    assert.match(inspect(read(message)), /open-sesame/);
   }
 });

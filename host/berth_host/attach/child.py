@@ -37,6 +37,7 @@ from berth_sdk.wire.grpc_core import without_setting
 
 from berth_host.errors import HostError
 from berth_host.log import get_logger
+from berth_host.log.hidden import forget, hide
 from berth_host.rpc.served.statuses import plain
 
 KEPT_LINES: Final = 200
@@ -221,6 +222,7 @@ class Child:
         self.address = ""
         self.instance_id = ""
         cookie, self.credential = secret
+        hide(secret)
         self.output = OutputLog(plugins)
         self._process = process
         self._folder = folder
@@ -311,6 +313,7 @@ class Child:
             if stream is not None:
                 stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        forget((self._cookie, self.credential))
 
     async def _last_words(self) -> None:
         """Read the rest of its output, for a bounded time: its own children may hold the pipe forever."""
@@ -349,7 +352,7 @@ class Child:
         self._read_line(line)
 
     def _read_line(self, line: bytes) -> None:
-        shown = line[:200].decode(errors="replace").rstrip()
+        shown = plain(line[:200].decode(errors="replace").rstrip())
         try:
             said = json.loads(line)
             if isinstance(said, dict) and (missing := [key for key in _KEYS if key not in said]):

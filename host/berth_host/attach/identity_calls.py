@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import grpc
@@ -23,7 +23,7 @@ from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedE
 from berth_host.attach.peer import DialError
 from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
-from berth_host.log.hidden import without_hidden
+from berth_host.log.hidden import hide, without_hidden
 from berth_host.rpc.served.grpc_errors import in_time, readable
 
 HANDSHAKE_S: Final = 5.0
@@ -38,7 +38,7 @@ class Greeting:
     host_version: str
     epoch: int
     features: Collection[str]
-    credential: str
+    credential: str = field(repr=False)
 
 
 class IdentityCalls:
@@ -141,9 +141,11 @@ def credential_for(place: Place, child: Child | None) -> str:
     if not place.credential_file:
         return ""
     try:
-        return read_credential(place.credential_file)
+        credential = read_credential(place.credential_file)
     except CredentialError as err:
         raise DialError(str(err)) from err
+    hide([credential])
+    return credential
 
 
 def _details(err: grpc.aio.AioRpcError) -> str:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
 
+from berth_host.log.hidden import forget, hide
+
 _TOKEN_BYTES: Final = 32
 
 
@@ -61,7 +63,9 @@ class Grants:
         max_message_bytes: int = DEFAULT_BYTES,
     ) -> str:
         """Return a new token for an attachment. The attachment's older token ends."""
+        self._end(self._grants.get(attachment_id))
         token = secrets.token_hex(_TOKEN_BYTES)
+        hide([token])
         self._grants[attachment_id] = Grant(
             attachment_id, plugins, token.encode(), tls_name, max_message_bytes
         )
@@ -72,6 +76,13 @@ class Grants:
         found = self._grants.pop(attachment_id, None)
         if found is not None and plugin:
             self._grants[attachment_id] = replace(found, plugins=found.plugins - {plugin})
+        else:
+            self._end(found)
+
+    @staticmethod
+    def _end(grant: Grant | None) -> None:
+        if grant is not None:
+            forget([grant.token.decode()])
 
     def find(self, token: bytes) -> Grant | None:
         """Return the grant of a token; None: unknown. Compares with every token, each in constant time."""

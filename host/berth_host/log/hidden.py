@@ -1,14 +1,19 @@
-"""The secrets of the configuration, which log lines and errors of plugins must not show.
+"""The secrets that log lines and errors of plugins must not show: those of the configuration, of the
+handshake with plugins, and of their calls to the host.
 
-A plugin gets its arguments and may log them or raise them in an error. `hide` is called whenever a
-configuration or a kubeconfig is read. Secrets of earlier ones stay hidden.
+A plugin gets these values and may log them or raise them in an error, as in the debug print of a message.
+`hide` is called whenever a configuration or a kubeconfig is read, and for each credential and token. Secrets
+of earlier configurations stay hidden; `forget` is for a credential or a token that is no longer valid.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
+
+from google.protobuf.text_encoding import CEscape
 
 MASK: Final = "DATA+OMITTED"
 """The text in place of a secret, as in `kubectl config view`."""
@@ -21,13 +26,18 @@ whole, because other threads read it.
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Hide these values from now on."""
-    global _hidden  # noqa: PLW0603  # one process has one log
+    """Hide these values from now on, also as JSON, Python and protobuf write them between quotes."""
     known = {secret for secret, _ in _hidden}
-    new = {secret for secret in secrets if len(secret) >= _MIN_LENGTH} - known
+    new = {form for secret in secrets if len(secret) >= _MIN_LENGTH for form in _forms(secret)} - known
     if new:
         made = ((secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)")) for secret in sorted(new))
-        _hidden = tuple(sorted((*_hidden, *made), key=lambda one: len(one[0]), reverse=True))
+        _replace((*_hidden, *made))
+
+
+def forget(secrets: Iterable[str]) -> None:
+    """Stop hiding these values."""
+    old = {form for secret in secrets for form in _forms(secret)}
+    _replace(one for one in _hidden if one[0] not in old)
 
 
 def without_hidden(text: str) -> str:
@@ -36,3 +46,17 @@ def without_hidden(text: str) -> str:
         if secret in text:
             text = pattern.sub(MASK, text)
     return text
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield repr(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield CEscape(secret, as_utf8=False)  # type: ignore[arg-type]  # it takes text too
+    yield CEscape(secret, as_utf8=True)  # type: ignore[arg-type]
+
+
+def _replace(hidden: Iterable[tuple[str, re.Pattern[str]]]) -> None:
+    global _hidden  # noqa: PLW0603  # one process has one log
+    _hidden = tuple(sorted(hidden, key=lambda one: len(one[0]), reverse=True))

@@ -55,8 +55,15 @@ class Target:
     pod: pb.PodSummary | None = None
     pod_manifest: str = ""
     double: HandleDouble | None = None
-    credential: str = ""
+    credential: str = field(default="", repr=False)
     restart: Callable[[], None] | None = None
+
+    def without_secrets(self, text: str) -> str:
+        """Return what a server said, without the secrets that the kit sent it."""
+        token = "" if self.double is None else self.double.endpoint.token
+        for secret in filter(None, (self.credential, token)):
+            text = text.replace(secret, "(secret)")
+        return text
 
     def channel(self) -> grpc.Channel:
         """Return a new connection, which no other case shares."""

@@ -72,7 +72,7 @@ def hello_of(target: Target) -> identity.HandshakeResponse:
     try:
         return host.handshake()
     except CallError as err:
-        raise UnreachableError(_unreachable(target.address, err)) from err
+        raise UnreachableError(target.without_secrets(_unreachable(target.address, err))) from err
     finally:
         host.close()
 
@@ -151,7 +151,7 @@ def _results(target: Target, subject: Subject, cases: Sequence[Case], limit_s: f
             continue
         begun = time.monotonic()
         result, detail = _judged(target, subject, one, limit_s)
-        yield Result(one, result, detail, time.monotonic() - begun)
+        yield Result(one, result, target.without_secrets(detail), time.monotonic() - begun)
         if result == "fail":
             stopped = _why_no_more(target, subject, one)
 

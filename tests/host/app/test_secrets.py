@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +21,9 @@ import structlog
 from berth_host import log
 from berth_host.attach import retrying
 from berth_host.config.loading import load_configuration
+from berth_host.endpoints.pages import plugins_answer
+from berth_host.errors.plugins import PluginLoadError
+from berth_host.log.hidden import MASK
 from berth_host.metrics.exposition import Exposition
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
@@ -27,12 +31,14 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import PluginServer
+from google.protobuf.text_encoding import CEscape
 from support.hosts import World, node, pod
 from support.places import ROOT
 from support.plugin_processes import plugin_environment, serve_command
 from support.waiting import until
 
 CREDENTIAL = "needle-in-a-credential-file"
+QUOTED = 'needle "with" quotes, a\\\\slash and wörds'
 
 
 class Asks(Plugin):
@@ -141,6 +147,70 @@ async def test_no_secret_is_shown_anywhere(
         assert [text[:200] for text in found if needle in text] == [], what
     assert "audit.call_refused" in found[-1]
     assert "does not accept the credential" in found[-1]
+
+
+def showing(folder: Path, way: str) -> str:
+    """Two plugins that show the debug print of every message: a child, and one behind a credential."""
+    listed = "".join(f"      - name: {name}\n" for name in ("Child", "Guarded"))
+    child = json.dumps([sys.executable, "-m", "support.prints_messages", "Child", way, f"{folder}/secrets"])
+    return (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins:\n    multiPoint:\n      enabled:\n{listed}"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\nplugins:\n"
+        f"- {{name: Guarded, endpoint: 'unix://{folder}/p.sock', credentialFile: {folder}/credential}}\n"
+        f"- {{name: Child, command: {child}}}\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["answers", "Handshake", "Configure", "arguments", "exit"])
+async def test_debug_print_of_a_message_in_what_a_plugin_says_shows_no_secret(
+    way: str, tmp_path: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
+    monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
+    (tmp_path / "credential").write_text(QUOTED)
+    guarded = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "support.prints_messages", "Guarded", way, str(tmp_path / "secrets")),
+        f"unix://{tmp_path}/p.sock",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert guarded.stdout is not None
+        await guarded.stdout.readline()
+        world = World([node("n0"), pod("web")], configuration=showing(tmp_path, way))
+        try:
+            async with world:
+                for place in world.host.attachments.attached_places.places:
+                    await asyncio.wait_for(place.tried.wait(), 60)
+                await world.settle()
+                found = [await shown(world), json.dumps(plugins_answer(world.host), ensure_ascii=False)]
+                found.append(world.message_of("web"))
+                found += [f"{event}" for event in world.server.events.recent]
+        except PluginLoadError as err:
+            found = [str(err)]
+            await world.host.stop()
+    finally:
+        if guarded.returncode is None:
+            guarded.kill()
+        await guarded.wait()
+    found.append(said.getvalue())
+    needles = set((tmp_path / "secrets").read_text().splitlines())
+    assert len(needles) >= (3 if way == "Handshake" else 5)
+    assert QUOTED in needles
+    written = {json.dumps(one, ensure_ascii=is_ascii)[1:-1] for one in needles for is_ascii in (True, False)}
+    written |= {
+        CEscape(one, as_utf8=as_utf8)  # type: ignore[arg-type]  # it takes text too
+        for one in needles
+        for as_utf8 in (True, False)
+    }
+    for needle in needles | written:
+        assert [text[:200] for text in found if needle in text] == []
+    assert MASK in found[-1]
+    # A child that ended says no more than its last line.
+    assert way == "exit" or any(MASK in text for text in found[:-1])
 
 
 def secrets_of(world: World) -> dict[str, str]:

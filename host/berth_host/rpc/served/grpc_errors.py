@@ -25,7 +25,6 @@ from berth_host.errors.plugins import (
     PluginTimeoutError,
     PluginUnavailableError,
 )
-from berth_host.log.hidden import without_hidden
 from berth_host.rpc.served.statuses import plain
 
 R = TypeVar("R")
@@ -72,7 +71,7 @@ def rpc_error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
 
 def plugin_error(err: grpc.aio.AioRpcError, plugin: str, call: str, deadline_s: float) -> PluginError:
     """Return the PluginError for an error of gRPC."""
-    code, details = err.code(), without_hidden(plain(err.details() or ""))
+    code, details = err.code(), plain(err.details() or "")
     if code is StatusCode.UNAVAILABLE:
         return PluginUnavailableError(plugin, call, f"could not be reached ({details})")
     if code is StatusCode.DEADLINE_EXCEEDED:

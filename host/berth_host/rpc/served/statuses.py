@@ -15,6 +15,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.wire.status import CODES
 
 from berth_host.errors.plugins import PluginProtocolError
+from berth_host.log.hidden import without_hidden
 from berth_host.rpc.code_log import CodeLog
 
 MAX_REASONS: Final = 32
@@ -70,9 +71,10 @@ def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
 
 
 def plain(text: str) -> str:
-    """Return one line that is safe for a terminal: a blank for a line end, `?` for unprintable characters.
-    A plugin's text is printed beside the host's text, and could otherwise overwrite or imitate it.
+    """Return one line that is safe to show: without secrets, a blank for a line end, `?` for unprintable
+    characters. A plugin's text is printed beside the host's, and could otherwise overwrite or imitate it.
     """
+    text = without_hidden(text)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)

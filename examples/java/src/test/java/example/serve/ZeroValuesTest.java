@@ -2,6 +2,7 @@ package example.serve;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -12,6 +13,7 @@ import com.google.protobuf.Descriptors.EnumValueDescriptor;
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.MapEntry;
 import com.google.protobuf.Message;
+import com.google.protobuf.TextFormat;
 import io.berth.plugin.v1.PluginStatus;
 import java.util.Base64;
 import java.util.List;
@@ -47,6 +49,21 @@ class ZeroValuesTest {
         assertArrayEquals(message.toByteArray(), again);
       }
     }
+  }
+
+  /** What README.md says of secrets. With a library that leaves them out, this fails: then change the page. */
+  @Test
+  void debugPrintShowsSecrets() throws Exception {
+    int secrets = 0;
+    for (JsonObject vector : Vectors.list(Vectors.file("zero_values.json").get("messages"))) {
+      if (vector.get("name").getAsString().startsWith("a secret")) {
+        Message message = Vectors.message(vector.getAsJsonObject("message"));
+        assertTrue(message.toString().contains("open-sesame"));
+        assertTrue(TextFormat.printer().printToString(message).contains("open-sesame"));
+        secrets++;
+      }
+    }
+    assertEquals(2, secrets);
   }
 
   private static void check(JsonObject vector, Message whole) {
