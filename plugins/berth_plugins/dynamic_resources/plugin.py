@@ -256,12 +256,12 @@ class DynamicResources(Plugin):
         return np.fromiter(scores, dtype=np.int64, count=len(nodes))
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Count the chosen devices as taken, until the claims have the allocation."""
+        """Count the chosen devices as taken, until the claims have the allocation. SKIP without claims."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
-            return SUCCESS
+            return Status.skip()
         return self._reservations.reserve(state, attempt, node_name)
 
     async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:

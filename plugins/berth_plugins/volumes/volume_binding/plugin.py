@@ -166,10 +166,12 @@ class VolumeBinding(Plugin):
         return scores
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
-        """Assume the node's volumes for the pod. ERROR when one does not exist or has changed meanwhile."""
+        """Assume the node's volumes for the pod. SKIP when all its claims are bound. ERROR when a volume does
+        not exist or has changed meanwhile.
+        """
         found: Found | None = next((one for one in state.get(_FOUND, ()) if one.has(node_name)), None)
         if found is None or all_bound(pod, self._claims):
-            return SUCCESS
+            return Status.skip()
         matches, provisions = found.at(node_name)
         try:
             made = self._binder.promise(state.cycle_id, node_name, matches, provisions)
