@@ -1,4 +1,4 @@
-"""VolumeBinding and DynamicResources answer SKIP at Reserve where they hold nothing, and get no later call."""
+"""VolumeBinding and DynamicResources answer SKIP at Reserve where they hold nothing."""
 
 from __future__ import annotations
 
