@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 use std::sync::{Arc, Mutex};
-use std::{env, error::Error, fs, path::Path, time::SystemTime};
+use std::{env, error::Error, fmt, fs, path::Path, time::SystemTime};
 
 use prost_types::{Struct, Timestamp};
 use tokio::net::{TcpListener, UnixListener};
@@ -17,6 +17,18 @@ use tonic::{Request, Response, Status};
 pub mod contract {
     tonic::include_proto!("berth.plugin.v1");
 }
+impl fmt::Debug for HandshakeRequest {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.debug_struct("HandshakeRequest").field("attachment_id", &self.attachment_id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for HandleEndpoint {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.debug_struct("HandleEndpoint").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
 use contract::identity_service_server::{IdentityService, IdentityServiceServer};
 use contract::*;
 
