@@ -13,8 +13,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 OUTPUTS: Final = ("table", *STRUCTURED)
 
 
-def output_option(meaning: str) -> Callable[[Command], Command]:
-    """Return the option `-o`, with the same choices in every command. `meaning`: its help text."""
+def output_option(meaning: str, *more: str) -> Callable[[Command], Command]:
+    """Return the option `-o`, with the same choices in every command. `meaning`: its help text.
+
+    `more`: further choices of one command.
+    """
     return click.option(
-        "-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help=meaning
+        "-o",
+        "--output",
+        type=click.Choice((*OUTPUTS, *more)),
+        default="table",
+        show_default=True,
+        help=meaning,
     )

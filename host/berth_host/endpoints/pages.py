@@ -1,4 +1,4 @@
-"""The pages `/berth/v1`: answers about pods, groups and plugins, and errors as Kubernetes Status objects.
+"""The pages `/berth/v1`: answers about pods, groups, the queue and plugins; errors as Status objects.
 
 The server checks the rights to the paths (nonResourceURLs).
 """
@@ -19,6 +19,7 @@ from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
 from berth_host.explain.pod_answer import timestamp
+from berth_host.explain.queue_answer import PARTS, QueueQuery, queue_answer
 from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
@@ -199,6 +200,10 @@ _PODS: Final = "pods"
 _GROUPS: Final = "podgroups"
 _COUNTS: Final = {str(count): count for count in range(1, ATTEMPTS_KEPT + 1)}
 _SHOWN: Final = 40
+QUEUE_LIMIT: Final = 500
+"""The number of pods that `/berth/v1/queue` lists without a parameter `limit`."""
+QUEUE_MOST: Final = 10_000
+"""The most pods that one answer lists."""
 
 
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
@@ -237,6 +242,8 @@ class Answers:
         parts = request.path.removeprefix(PREFIX).split("/")
         if parts == ["plugins"]:
             return self._plugins()
+        if parts == ["queue"]:
+            return self._queue(request)
         if len(parts) == 3 and parts[0] == _PODS and parts[1] and parts[2]:
             return await self._pod(f"{parts[1]}/{parts[2]}", request)
         if len(parts) == 3 and parts[0] == _GROUPS and parts[1] and parts[2]:
@@ -246,6 +253,22 @@ class Answers:
     def _plugins(self) -> Answer:
         host = self._process.host
         return _not_ready("it has just been started") if host is None else as_json(plugins_answer(host))
+
+    def _queue(self, request: Request) -> Answer:
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
+        given = {name: values[0] for name, values in request.query.items() if values}
+        limit, part = given.get("limit", str(QUEUE_LIMIT)), given.get("part", "")
+        if not limit.isascii() or not limit.isdecimal() or len(limit) > len(str(QUEUE_MOST)):
+            limit = "0"
+        if not 1 <= int(limit) <= QUEUE_MOST:
+            problem = f"limit={given['limit'][:_SHOWN]} is not a number from 1 to {QUEUE_MOST}"
+            return failure(400, "BadRequest", problem)
+        if part and part not in PARTS:
+            return failure(400, "BadRequest", f"part={part[:_SHOWN]} is none of {', '.join(PARTS)}")
+        query = QueueQuery(limit=int(limit), part=part, reason=given.get("reason", ""))
+        return as_json(queue_answer(host, query))
 
     def _leader(self) -> HostOnPages | Answer:
         """Return the host that schedules; an error while there is none."""

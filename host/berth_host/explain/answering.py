@@ -14,9 +14,8 @@ import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
-from berth_host.explain.diagnosis import Diagnosis, Outcome
+from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
 from berth_host.explain.explanation import (
-    NO_REASON,
     explanation_of,
     gated_text,
     rejected_nodes,

@@ -25,6 +25,8 @@ from berth_host.model.node_statuses import NodeStatuses
 ATTEMPTS_KEPT: Final = 5
 """The most attempts kept per pod. Most pods have one; the limit is for pods that are retried forever."""
 
+NO_REASON: Final = "rejected without a reason"
+
 
 class Outcome(Enum):
     """How an attempt ended."""
@@ -169,6 +171,16 @@ class Diagnosis:
         while one is not None:
             yield one
             one = one.previous
+
+    def cause_of(self, status: Status) -> tuple[str, str]:
+        """Return the plugin that rejected most nodes, and its reasons; else plugin and text of `status`.
+
+        `status`: how the attempt ended. The plugin is "" if no plugin caused the end.
+        """
+        if not self.rejections or not status.is_rejected:
+            return status.plugin, status.message or self.message
+        most = max(self.rejections, key=lambda item: item.node_count)
+        return most.status.plugin, ", ".join(most.status.reasons) or self.pre_filter_message or NO_REASON
 
     def blame(self, status: Status) -> None:
         """Record the plugin of a rejection; a Pending rejection is recorded in both sets.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from berth_host.explain.diagnosis import Diagnosis, NodeScore
+from berth_host.explain.diagnosis import NO_REASON, Diagnosis, NodeScore
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage
-
-NO_REASON: Final = "rejected without a reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

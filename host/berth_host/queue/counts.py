@@ -29,7 +29,7 @@ class QueueCounts:
     def pods(self) -> dict[str, int]:
         """Return the number of pods by part, members of groups included."""
         found = dict.fromkeys(_PARTS, 0)
-        for part, entity in self._entities():
+        for part, entity in self.entries():
             found[part] += len(entity.pods())
         for which in Aside:
             if count := self._groups.aside_count(which):
@@ -42,7 +42,7 @@ class QueueCounts:
         Without the parts that have no pod with a creation time.
         """
         found: dict[str, float] = {}
-        for part, entity in self._entities():
+        for part, entity in self.entries():
             for info in entity.pods():
                 created_at_s = info.pod.created_at_s
                 if created_at_s is not None and created_at_s < found.get(part, inf):
@@ -51,9 +51,10 @@ class QueueCounts:
 
     def entities(self) -> Counter[tuple[str, str]]:
         """Return the number of entities by part and type (`pod`, `podgroup`); without zeros."""
-        return Counter((part, entity.type) for part, entity in self._entities())
+        return Counter((part, entity.type) for part, entity in self.entries())
 
-    def _entities(self) -> Iterator[tuple[str, QueuedEntity]]:
+    def entries(self) -> Iterator[tuple[str, QueuedEntity]]:
+        """Yield every queued entity with its part. Members of groups that are in no entry are left out."""
         places = self._places
         for entity in places.active:
             yield Place.ACTIVE.value, entity

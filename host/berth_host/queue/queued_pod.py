@@ -156,6 +156,7 @@ class QueuedPodInfo(QueuedEntity):
 
     unschedulable_plugins, pending_plugins: the plugins that rejected the pod in the last attempt, until the
     next failure; a Pending rejection is in both.
+    cause: the plugin with which the last attempt failed, "" for none, and its reason; None before a failure.
     entered_without: why the pod passed a plugin's PreEnqueue without an answer, by plugin.
     history: the pod's events, oldest first; shared with the diagnoses of its attempts.
     """
@@ -163,6 +164,7 @@ class QueuedPodInfo(QueuedEntity):
     pod: Pod
     unschedulable_plugins: set[str] = field(default_factory=set, kw_only=True)
     pending_plugins: set[str] = field(default_factory=set, kw_only=True)
+    cause: tuple[str, str] | None = field(default=None, kw_only=True)
     entered_without: dict[str, str] = field(default_factory=dict, kw_only=True)
     history: list[HistoryEntry] = field(default_factory=list, kw_only=True)
 

@@ -454,6 +454,7 @@ class BindingCycle(Undoing):
             nominated=failed.nominated,
             unschedulable_plugins=frozenset(diagnosis.unschedulable_plugins if failed.fit_error else ()),
             pending_plugins=frozenset(diagnosis.pending_plugins if failed.fit_error else ()),
+            cause=diagnosis.cause_of(failed.status),
         )
 
     def skip_deleting(self, pod: Pod) -> None:

@@ -32,7 +32,8 @@ class Failure:
     `message`: the text for the owner, in full. `nominated`: the node to nominate, "" to clear the
     nomination, None to leave it as the pod's status has it. `unschedulable_plugins`, `pending_plugins`:
     the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that answered Pending
-    is in both. An ERROR status may name in `plugin` the plugin that could not be asked.
+    is in both. An ERROR status may name in `plugin` the plugin that could not be asked. `cause`: the plugin
+    with which the attempt failed, "" for none, and its reason.
     """
 
     status: Status
@@ -40,6 +41,7 @@ class Failure:
     nominated: str | None = ""
     unschedulable_plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
+    cause: tuple[str, str] | None = None
 
     @property
     def reason(self) -> str:
@@ -76,6 +78,7 @@ class FailureHandler:
         """
         queued.unschedulable_plugins = set(failure.unschedulable_plugins)
         queued.pending_plugins = set(failure.pending_plugins)
+        queued.cause = failure.cause
         queued.ungate()
         pod = queued.pod
         current = self._pods.pod(pod.key)

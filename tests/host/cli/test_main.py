@@ -53,6 +53,7 @@ def test_every_command_with_an_output_has_the_same_choices() -> None:
         for parameter in command.params
         if parameter.name == "output" and isinstance(parameter.type, click.Choice)
     }
+    assert choices.pop("kubectl berth queue") == (*OUTPUTS, "wide"), "wide as in kubectl get"
     assert set(choices.values()) == {OUTPUTS}
     assert choices.keys() >= {"berth simulate", "berth check-config", "berth bench own", "berth bench soak"}
 

@@ -57,6 +57,14 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
     assert {item["name"] for item in json.loads(reply.body)["plugins"]} > {"Holding", "NodeResourcesFit"}
 
 
+async def test_queue_is_answered_with_parameters(port: Served) -> None:
+    reply = await port.ask("GET", "/berth/v1/queue?part=gated&reason=Holding&limit=5", token="reads")
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    value = json.loads(reply.body)
+    assert [item["key"] for item in value["pods"]] == ["default/kept-out"]
+    assert (value["parts"]["unschedulable"], value["parts"]["gated"]) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("path", "token", "status", "said"),
     [
@@ -72,6 +80,11 @@ async def test_pod_and_plugins_are_answered(port: Served) -> None:
         ("/berth/v1/podgroups/default/none", "reads", 404, "no podgroup default/none is known here"),
         ("/berth/v1/podgroups/default/none?kind=job", "reads", 400, "kind=job is none of podgroup, "),
         ("/berth/v1/podgroups/default", "reads", 404, "page not found"),
+        ("/berth/v1/queue", "other", 403, 'User "other" cannot get path'),
+        ("/berth/v1/queue?limit=0", "reads", 400, "limit=0 is not a number from 1 to 10000"),
+        ("/berth/v1/queue?limit=x", "reads", 400, "limit=x is not"),
+        (f"/berth/v1/queue?limit={'9' * 5000}", "reads", 400, "limit=9"),
+        ("/berth/v1/queue?part=pool", "reads", 400, "part=pool is none of active, backoff, "),
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],
 )

@@ -1,6 +1,7 @@
 """`kubectl berth`: queries to a running host. The executable is `kubectl-berth`.
 
 command.py       the group and its commands; `berth_host.__main__` calls it
+queue.py         `queue`
 target.py        the options that name the host, and their combined meaning
 port_forward.py  a pod -> a port on loopback, through kubectl
 asking.py        one GET on the secure port, and the messages for its failures

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import click
 
 from berth_host import log
-from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Commands
+from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Commands, Listed
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.target import finding_options, server_options, target
 from berth_host.cli.output import output_option
@@ -45,7 +45,13 @@ watch_option = click.option(
 )
 
 
-@click.group(cls=Commands, context_settings=SETTINGS)
+@click.group(
+    cls=Commands,
+    context_settings=SETTINGS,
+    listed={
+        "queue": Listed("berth_host.cli.kubectl.queue", "List the pods that wait, by reason and by age."),
+    },
+)
 @click.version_option(version("berth-host"), prog_name="kubectl berth", message="%(prog)s %(version)s")
 def kubectl_berth() -> None:
     """Query the berth scheduler of a cluster."""
@@ -104,7 +110,7 @@ def _why_group(word: str, name: str, namespace: str, output: str, options: Mappi
         try:
             found = GroupAnswer.from_json(value)
         except (KeyError, TypeError, ValueError, AttributeError) as err:
-            raise _unreadable(err) from err
+            raise unreadable(err) from err
     except AskError as err:
         fail(err)
     if output in STRUCTURED:
@@ -170,7 +176,7 @@ def _shown(value: dict[str, Any], output: str) -> str:
     try:
         return running_plugins_text(value)
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise _unreadable(err) from err
+        raise unreadable(err) from err
 
 
 async def asked(
@@ -209,10 +215,11 @@ def _read(value: Mapping[str, Any]) -> PodAnswer:
     try:
         return PodAnswer.from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise _unreadable(err) from err
+        raise unreadable(err) from err
 
 
-def _unreadable(err: Exception) -> AskError:
+def unreadable(err: Exception) -> AskError:
+    """Return the error of an answer that has another shape than this version knows."""
     return AskError(
         f"the host's answer cannot be read ({type(err).__name__}: {err}): kubectl-berth"
         f" {version('berth-host')} may have another version than the host"

@@ -208,3 +208,37 @@ def test_connection_options_without_a_server_are_refused() -> None:
     result = CliRunner().invoke(berth, ["plugins", "--token", "reads"])
     assert result.exit_code == 2
     assert "need --server" in result.stderr
+
+
+async def test_queue_lists_reasons_and_pods_the_oldest_first(ask: Ask) -> None:
+    result = await ask("queue")
+    assert result.exit_code == 0, result.output
+    numbers, reasons, pods = result.stdout.split("\n\n")
+    assert numbers == "3 pods: 1 unschedulable, 2 gated"
+    assert [line.split()[:2] for line in reasons.splitlines()] == [
+        ["PLUGIN", "PODS"],
+        ["Holding", "1"],
+        ["NodeResourcesFit", "1"],
+        ["SchedulingGates", "1"],
+    ]
+    lines = pods.splitlines()
+    assert lines[0].split() == ["POD", "PART", "AGE", "ATTEMPTS", "PLUGIN", "REASON"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["default/gated", "gated"],
+        ["default/huge", "unschedulable"],
+        ["default/kept-out", "gated"],
+    ]
+    wide = (await ask("queue", "--reason", "Holding", "-o", "wide")).stdout.split("\n\n")[2].splitlines()
+    assert "SCHEDULER" in wide[0]
+    assert len(wide) == 2
+    assert "default-scheduler" in wide[1]
+
+
+async def test_queue_as_json_is_the_answer_and_filters_reach_the_host(ask: Ask) -> None:
+    value = json.loads((await ask("queue", "--part", "gated", "--limit", "1", "-o", "json")).stdout)
+    assert ([item["key"] for item in value["pods"]], value["matching"]) == (["default/gated"], 2)
+    rest = await ask("queue", "--part", "gated", "--limit", "1")
+    assert rest.stdout.endswith("\n1 younger pod: raise --limit\n")
+    nothing = await ask("queue", "--part", "backoff")
+    assert "no pod is as asked for" in nothing.stdout
+    assert (await ask("queue", "--token", "other")).exit_code == 1

@@ -1,0 +1,134 @@
+"""The queue of a running host as JSON: the pods that wait, by part and by reason, the oldest first.
+
+Read by `GET /berth/v1/queue`, `kubectl berth queue` and the page.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from berth_host.explain.diagnosis import NO_REASON
+from berth_host.explain.pod_answer import timestamp
+from berth_host.explain.whereabouts import AnsweringHost, retry_at_s
+from berth_host.queue.counts import GATED
+from berth_host.queue.group_entries import Aside
+from berth_host.queue.places import Place
+from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
+
+PARTS: Final = (
+    Place.ACTIVE.value,
+    Place.BACKOFF.value,
+    Place.POOL.value,
+    GATED,
+    *(aside.value for aside in Aside),
+)
+"""The parts of the queue, in the order of the answer."""
+REASONS_SHOWN: Final = 100
+"""The most reasons in one answer: texts of errors may name the pod, so that each pod has its own."""
+_UNTRIED: Final = ("", "not tried yet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueQuery:
+    """The pods to list. `part`: one of PARTS; `reason`: a plugin, or the text of a reason; "": all."""
+
+    limit: int
+    part: str = ""
+    reason: str = ""
+
+
+class _Waiting(NamedTuple):
+    """A pod of the queue. Sorts by its age, the oldest first."""
+
+    created_at_s: float
+    key: str
+    part: str
+    reason: tuple[str, str]
+    info: QueuedPodInfo
+    entity: QueuedEntity | None
+
+
+def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
+    """Return the answer: numbers of all pods of the queue, and the oldest pods that `query` names.
+
+    The pods of `part` are counted by reason, all pods by part.
+    """
+    parts, reasons = dict.fromkeys(PARTS, 0), Counter[tuple[str, str]]()
+    chosen: list[_Waiting] = []
+    for one in _waiting(host):
+        parts[one.part] += 1
+        if query.part and one.part != query.part:
+            continue
+        reasons[one.reason] += 1
+        if not query.reason or query.reason in one.reason:
+            chosen.append(one)
+    # Keys of two pods differ at each moment, so later fields are never compared.
+    listed = heapq.nsmallest(query.limit, chosen)
+    most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "parts": parts,
+        "reasons": [
+            {"plugin": plugin or None, "text": text, "pods": count}
+            for (plugin, text), count in most[:REASONS_SHOWN]
+        ],
+        "reasonCount": len(reasons),
+        "matching": len(chosen),
+        "pods": [_row(host, one) for one in listed],
+        "answeredAt": timestamp(host.clock.now_s()),
+    }
+
+
+def _waiting(host: AnsweringHost) -> Iterator[_Waiting]:
+    for part, entity in host.queue.counts.entries():
+        gate = _gate(entity) if entity.is_gated else None
+        for info in entity.pods():
+            yield _one(part, gate or info.cause or _UNTRIED, info, entity)
+    for which in Aside:
+        for info in host.queue.groups.aside(which):
+            missing = host.queue.groups.forest.missing_above(info.pod.group_key)
+            text = f"waits for {missing}" if missing else f"waits for the cycle of {info.pod.group_key}"
+            yield _one(which.value, ("", text), info, None)
+
+
+def _one(part: str, reason: tuple[str, str], info: QueuedPodInfo, entity: QueuedEntity | None) -> _Waiting:
+    created_at_s = info.pod.created_at_s
+    if created_at_s is None:
+        created_at_s = info.timestamp_us / 1e6
+    return _Waiting(created_at_s, info.key, part, reason, info, entity)
+
+
+def _gate(entity: QueuedEntity) -> tuple[str, str]:
+    """Return the plugin that gates the entity, and its message or the names of the scheduling gates."""
+    gates = {gate for info in entity.pods() for gate in info.pod.scheduling_gates}
+    if gates:
+        return entity.gating_plugin, f"scheduling gates: {', '.join(sorted(gates))}"
+    return entity.gating_plugin, entity.gating_message or NO_REASON
+
+
+def _row(host: AnsweringHost, one: _Waiting) -> dict[str, Any]:
+    info, entity = one.info, one.entity
+    retry_s = None
+    if entity is not None and one.part in _PLACES:
+        retry_s = retry_at_s(host.queue, _PLACES[one.part], entity)
+    plugin, text = one.reason
+    return {
+        "key": one.key,
+        "uid": info.uid,
+        "schedulerName": info.pod.scheduler_name,
+        "group": info.pod.group_key or None,
+        "priority": info.priority,
+        "part": one.part,
+        "reason": {"plugin": plugin or None, "text": text},
+        "nominatedNode": host.queue.nominator.node_of(info.uid) or None,
+        "attempts": info.attempts,
+        "created": timestamp(one.created_at_s),
+        "since": timestamp(info.timestamp_us / 1e6),
+        "retryAt": None if retry_s is None else timestamp(retry_s),
+    }
+
+
+_PLACES: Final = {place.value: place for place in Place}

@@ -1,0 +1,98 @@
+"""The answer about the whole queue: parts, reasons, and the pods that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.explain.queue_answer import PARTS, REASONS_SHOWN, QueueQuery, queue_answer
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from support.holding_world import TRANSPORTS, holding_world
+from support.hosts import World, node, pod
+
+
+def answer(world: World, *, limit: int = 500, **more: str) -> dict[str, Any]:
+    found = queue_answer(world.host, QueueQuery(limit=limit, **more))
+    assert json.loads(json.dumps(found)) == found
+    return found
+
+
+def keys(found: dict[str, Any]) -> list[str]:
+    return [item["key"].partition("/")[2] for item in found["pods"]]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_pods_are_counted_by_part_and_by_the_plugin_that_keeps_them(
+    transport: str, tmp_path: Path
+) -> None:
+    async with holding_world(transport, tmp_path) as world:
+        found = answer(world)
+        assert found["parts"] == dict.fromkeys(PARTS, 0) | {"unschedulable": 1, "gated": 2}
+        assert {(item["plugin"], item["text"], item["pods"]) for item in found["reasons"]} == {
+            ("NodeResourcesFit", "Insufficient cpu", 1),
+            ("SchedulingGates", "scheduling gates: example.com/approval", 1),
+            ("Holding", "no budget left", 1),
+        }
+        huge = next(item for item in found["pods"] if item["key"] == "default/huge")
+        assert (huge["part"], huge["attempts"], huge["reason"]["plugin"]) == (
+            "unschedulable",
+            1,
+            "NodeResourcesFit",
+        )
+        assert huge["since"] == "2026-01-01T00:00:00.000000Z"
+        kept = answer(world, part="gated", reason="Holding")
+        assert (keys(kept), kept["matching"], len(kept["reasons"])) == (["kept-out"], 1, 2)
+        assert keys(answer(world, reason="Insufficient cpu")) == ["huge"]
+        assert keys(answer(world, reason="Insufficient")) == []
+
+
+async def test_oldest_pods_come_first_and_the_limit_cuts_the_youngest() -> None:
+    async with World([node("a", cpu="1")]) as world:
+        for name in ("c", "a", "b"):
+            world.server.create(pod(name, cpu="2"))
+            await world.settle()
+            world.clock.advance(10)
+        assert keys(answer(world)) == ["c", "a", "b"]
+        found = answer(world, limit=2)
+        assert (keys(found), found["matching"], found["parts"]["unschedulable"]) == (["c", "a"], 3, 3)
+
+
+class Failing(Plugin):
+    """Fails for every pod at PreFilter, with a text of its own for each."""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: object) -> Status:
+        return Status.error(f"no quota for {pod.name}")
+
+
+async def test_pod_in_backoff_names_the_failed_plugin_and_the_moment_of_the_retry() -> None:
+    names = [f"p{i:03}" for i in range(REASONS_SHOWN + 1)]
+    async with World([node("a")], [Failing]) as world:
+        for name in names:
+            world.server.create(pod(name))
+        async with asyncio.timeout(60):
+            while world.host.queue.counts.pods()["backoff"] < len(names):
+                await asyncio.sleep(0)
+        found = answer(world, part="backoff")
+        first = found["pods"][0]
+        assert first["reason"] == {
+            "plugin": "Failing",
+            "text": 'running PreFilter plugin "Failing": no quota for p000',
+        }
+        assert first["retryAt"] > first["since"]
+        assert (len(found["reasons"]), found["reasonCount"]) == (REASONS_SHOWN, len(names))
+        assert answer(world, part="active")["pods"] == []
+
+
+async def test_member_without_its_group_waits_for_the_object() -> None:
+    member = pod("m-0", schedulingGroup={"podGroupName": "train"})
+    async with World([node("a"), member], gates={"GenericWorkload": True}) as world:
+        await world.settle()
+        (row,) = answer(world, part="incomplete")["pods"]
+        assert row["reason"] == {"plugin": None, "text": f"waits for {row['group']}"}
+        assert (row["attempts"], row["retryAt"]) == (0, None)
