@@ -268,17 +268,21 @@ class Snapshot:
                     row.summary = generation
         if info.usage_generation > self._copied or is_new:
             self._set_pods(slot, info.pods, info.usage(), cache.assumed_uids, generation)
-        columns.touch(slot, generation)
+        else:
+            columns.touch(slot, generation)
         log.moved.add(target, slot)
 
     def _set_pods(
         self, slot: int, pods: Sequence[Pod], usage: NodeUsage, assumed: Collection[str], generation: int
     ) -> None:
-        if usage != self.columns.usages[slot]:
-            self.columns.set_usage(slot, usage)
+        """Write a row whose pods changed, in one step: the readers of the table see one move of the row."""
+        columns, old = self.columns, self.columns.usages[slot]
+        is_changed = usage is not old and usage != old
+        if is_changed:
             self.log.row(slot).usage = generation
         for uid in self.pods.set_node_pods(slot, pods, assumed, generation):
             self.log.removed_pods.add(generation, (slot, uid))
+        columns.touch(slot, generation, usage if is_changed else None)
 
     def _drop(self, slot: int, target: int) -> None:
         self.columns.remove(slot, target)
@@ -433,7 +437,6 @@ class Snapshot:
         self, slot: int, pods: Sequence[Pod], usage: NodeUsage, assumed: Collection[str], generation: int
     ) -> None:
         self._set_pods(slot, pods, usage, assumed, generation)
-        self.columns.touch(slot, generation)
         self.log.moved.add(generation, slot)
 
     # --- objects of other kinds ----------------------------------------------------------------

@@ -17,21 +17,19 @@ class RecentLog(Generic[T]):
     own.
     """
 
-    __slots__ = ("_entries", "_first", "_limit")
+    __slots__ = ("_entries", "_first", "_limit", "position")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._entries: list[T] = []
         self._first = 0
-
-    @property
-    def position(self) -> int:
-        """The position of a reader that has read everything."""
-        return self._first + len(self._entries)
+        self.position = 0
+        """The position of a reader that has read everything; written by the log alone."""
 
     def add(self, entry: T) -> None:
         """Add the newest entry. Drops the oldest entries when there are too many."""
         self._entries.append(entry)
+        self.position += 1
         if len(self._entries) > 2 * self._limit:
             del self._entries[: self._limit]
             self._first += self._limit
@@ -44,7 +42,8 @@ class RecentLog(Generic[T]):
 
     def forget(self) -> None:
         """Drop all entries after a change that is not in the log: every reader must read everything."""
-        self._first = self.position + 1
+        self.position += 1
+        self._first = self.position
         self._entries.clear()
 
 
