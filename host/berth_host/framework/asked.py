@@ -48,13 +48,15 @@ class Asked:
         Returns the identical tuple for the same plugins. The points of a served plugin are those of the
         instance that the cycle began with.
         """
-        absent = [
-            client.name
-            for client in self._sometimes[point]
-            if point not in client.descriptor_in(cycle).points or not client.in_scope(cycle.pod)
-        ]
-        if absent:
-            skip = skip.union(absent)
+        sometimes = self._sometimes[point]
+        if sometimes:
+            absent = [
+                client.name
+                for client in sometimes
+                if point not in client.descriptor_in(cycle).points or not client.in_scope(cycle.pod)
+            ]
+            if absent:
+                skip = skip.union(absent)
         if not skip:
             return self._clients[point]
         left = self._without.get((point, skip))

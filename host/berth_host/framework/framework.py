@@ -38,6 +38,8 @@ from berth_host.rpc.cycle import Changes, Cycle, CycleEnd, CycleRecord
 
 _STEPPED: Final = (ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
 _EVERYONE: Final = AskEveryone()
+_NOBODY_S: Final = 0.0
+"""The seconds that an extension point takes without a plugin to call."""
 Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
 
 
@@ -279,14 +281,18 @@ class Framework:
         """Run Reserve in order until the first failure. A rejection names its plugin; other failures are
         errors. SKIP of a plugin: it holds nothing, and the next one is asked.
         """
+        clients = self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)
+        if not clients:
+            self._times.reserve[Code.SUCCESS].observe(_NOBODY_S)
+            return SUCCESS
         started_s = instant_s()
-        status = await self._reserve(cycle, node_name)
+        status = await self._reserve(clients, cycle, node_name)
         self._times.reserve[status.code].since(started_s)
         self._work.reserve_ended(status)
         return status
 
-    async def _reserve(self, cycle: Cycle, node_name: str) -> Status:
-        for client in self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip):
+    async def _reserve(self, clients: tuple[PluginClient, ...], cycle: Cycle, node_name: str) -> Status:
+        for client in clients:
             status = await client.reserve(cycle, node_name)
             if status.is_rejected:
                 return status.with_plugin(client.name)
@@ -305,15 +311,16 @@ class Framework:
 
     async def run_permit(self, cycle: Cycle, node_name: str) -> Status:
         """Run Permit; return SUCCESS, WAIT (the pod is now a waiting pod), a rejection, or an error."""
+        clients = self._asked.about(cycle, ExtensionPoint.PERMIT, cycle.skip)
+        if not clients:
+            self._times.permit[Code.SUCCESS].observe(_NOBODY_S)
+            return SUCCESS
         started_s = instant_s()
-        status = await self._permit(cycle, node_name)
+        status = await self._permit(clients, cycle, node_name)
         self._times.permit[status.code].since(started_s)
         return status
 
-    async def _permit(self, cycle: Cycle, node_name: str) -> Status:
-        clients = self._asked.about(cycle, ExtensionPoint.PERMIT, cycle.skip)
-        if not clients:
-            return SUCCESS
+    async def _permit(self, clients: tuple[PluginClient, ...], cycle: Cycle, node_name: str) -> Status:
         pod = cycle.pod
         waits_s: dict[str, float] = {}
         self.waiting_pods.register(pod, cycle.cycle_id, node_name)
@@ -342,9 +349,12 @@ class Framework:
 
     async def run_pre_bind_pre_flight(self, cycle: Cycle, node_name: str) -> tuple[Status, bool]:
         """Return (status, whether a PreBind plugin will act). Measured as Skip if none will."""
-        started_s = instant_s()
         cycle.skip_pre_bind |= cycle.skip
         clients = self._asked.about(cycle, ExtensionPoint.PRE_BIND, frozenset(cycle.skip_pre_bind))
+        if not clients:
+            self._times.pre_bind_pre_flight[Code.SKIP].observe(_NOBODY_S)
+            return SUCCESS, False
+        started_s = instant_s()
         status, will_act = await binding.pre_flight(clients, cycle, node_name)
         nothing = status.is_success and not will_act
         self._times.pre_bind_pre_flight[Code.SKIP if nothing else status.code].since(started_s)
@@ -393,7 +403,11 @@ class Framework:
 
     async def run_post_bind(self, cycle: Cycle, node_name: str) -> None:
         """Run PostBind of every plugin that did not answer Reserve with SKIP."""
+        clients = self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip)
+        if not clients:
+            self._times.post_bind[Code.SUCCESS].observe(_NOBODY_S)
+            return
         started_s = instant_s()
-        for client in self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip):
+        for client in clients:
             await client.post_bind(cycle, node_name)
         self._times.post_bind[Code.SUCCESS].since(started_s)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from berth_sdk.pod import Pod
-from berth_sdk.results import QueuedPod
+from berth_sdk.results import QueuedPod, queued_pod
 from berth_sdk.status import Status
 
 from berth_host.queue.registrations import Registration
@@ -239,11 +239,11 @@ class QueuedPodInfo(QueuedEntity):
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
         """Return the pod in the form that PreEnqueue and QueueSort get."""
         first_us = self.initial_attempt_timestamp_us
-        return QueuedPod(
-            pod=self.pod,
-            attempts=self.attempts,
-            added_at_s=self.timestamp_us / 1e6,
-            first_attempt_at_s=None if first_us is None else first_us / 1e6,
+        return queued_pod(
+            self.pod,
+            self.attempts,
+            self.timestamp_us / 1e6,
+            None if first_us is None else first_us / 1e6,
             victims_pending=victims_pending,
         )
 
