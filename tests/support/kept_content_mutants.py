@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from berth_host.framework.kept import merged_verdicts
+from berth_host.framework.kept import merged_scores, merged_verdicts
 from berth_plugins.node_ports import NodePorts
 from berth_plugins.node_resources.balanced_allocation import NodeResourcesBalancedAllocation
 from berth_plugins.node_resources.fit import NodeResourcesFit
@@ -69,6 +69,31 @@ def errors_are_verdicts_of_content(patch: pytest.MonkeyPatch, world: KeptMachine
     patch.setattr(merged_verdicts.MergedVerdicts, "_ask", sound)
 
 
+def rows_pass_although_their_node_changed(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
+    """A few rows that moved get the verdict on their content, also after a change of their Node object."""
+    recall = merged_verdicts.MergedVerdicts._recall
+
+    def careless(self: Any, nodes: Any, slots: Any) -> bool:
+        self._node_passed[list(slots)] = True
+        return recall(self, nodes, slots)
+
+    patch.setattr(merged_verdicts.MergedVerdicts, "_recall", careless)
+
+
+def recalled_rows_are_not_summed_up(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
+    """The scores of a few rows that moved are learnt, and the totals stay."""
+    recall, note_new = merged_scores.MergedScores._recall, merged_scores.MergedScores._note_new
+
+    def careless(self: Any, nodes: Any, slots: Any) -> bool:
+        patch.setattr(merged_scores.MergedScores, "_note_new", lambda self, slots, columns: None)
+        try:
+            return recall(self, nodes, slots)
+        finally:
+            patch.setattr(merged_scores.MergedScores, "_note_new", note_new)
+
+    patch.setattr(merged_scores.MergedScores, "_recall", careless)
+
+
 MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
     untrue(NodeColumn.REQUESTED, NodeResourcesFit, NodeResourcesBalancedAllocation): (
         node(4, 0),
@@ -120,5 +145,24 @@ MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
         failing("filter"),
         placed("b", number=1),
         once(),
+    ),
+    rows_pass_although_their_node_changed: (
+        node(0, 1),
+        cycles(),
+        placed("a"),
+        cycles(),
+        node(3, 1),
+        cycles(),
+    ),
+    recalled_rows_are_not_summed_up: (
+        node(0, 1),
+        node(0, 2),
+        cycles(),
+        placed("a"),
+        cycles(),
+        placed("b", number=1),
+        cycles(),
+        placed("c", number=2),
+        cycles(),
     ),
 }

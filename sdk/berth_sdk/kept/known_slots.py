@@ -84,15 +84,27 @@ class KnownSlots:
         known.sort()
         return np.array(known, dtype=np.intp)
 
+    def few_missing(self, nodes: NodeTable) -> list[int] | None:
+        """Return the slots of `nodes` that are not known, in any order; None if there may be many."""
+        unknown = self._unknown
+        if unknown is None or len(unknown) > FEW:
+            return None
+        return [slot for slot in unknown if nodes.position_of_slot(slot) is not None]
+
     def learn(self, slots: Rows, *, in_use: int) -> None:
         """Add these slots. `in_use`: the number of slots that have a node."""
         if self._unknown is not None and len(slots) <= FEW:
-            for slot in slots.tolist():
-                self._mask[slot] = True
-                self._unknown.discard(slot)
+            self.learn_few(slots.tolist())
             return
         self._mask[slots] = True
         if self._unknown is not None:
             self._unknown.difference_update(slots.tolist())
         elif len(slots) == in_use:
             self._unknown = set()
+
+    def learn_few(self, slots: Collection[int]) -> None:
+        """Add a few slots."""
+        for slot in slots:
+            self._mask[slot] = True
+        if self._unknown is not None:
+            self._unknown.difference_update(slots)

@@ -50,7 +50,22 @@ def test_missing_rows_are_those_that_were_not_learned(
                 known.grow(len(known) + 1)
             asked = whole.take(slots) if what == "ask" else whole
             expected = [at for at, slot in enumerate(asked.slots.tolist()) if slot not in plain]
+            listed = known.few_missing(asked)
+            assert listed is None or sorted(listed) == sorted(asked.slots.tolist()[at] for at in expected)
             assert known.missing(asked).tolist() == expected
+
+
+def test_a_few_missing_slots_are_listed_until_they_are_learned() -> None:
+    whole, known = NodeTable(columns()), KnownSlots()
+    known.grow(whole.slot_count)
+    assert known.few_missing(whole) is None
+    known.learn(whole.slots, in_use=NODES)
+    assert known.few_missing(whole) == []
+    known.forget([3, 1])
+    assert sorted(known.few_missing(whole) or ()) == [1, 3]
+    assert known.few_missing(whole.take([0, 3])) == [3]
+    known.learn_few([3])
+    assert known.few_missing(whole) == known.missing(whole).tolist() == [1]
 
 
 def test_slots_that_came_later_are_not_known() -> None:

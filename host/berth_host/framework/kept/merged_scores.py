@@ -144,9 +144,10 @@ class MergedScores:
         of the plugin, else None.
         """
         self._prepare(plugins, nodes._columns.capacity)
-        missing = self._known.missing(nodes)
-        if len(missing):
-            failed = await self._learn(cycle, nodes, missing)
+        few = self._known.few_missing(nodes)
+        if few is None or (few and not self._recall(nodes, few)):
+            missing = self._known.missing(nodes)
+            failed = await self._learn(cycle, nodes, missing) if len(missing) else None
             if failed is not None:
                 return failed
         self._add_up(nodes)
@@ -161,6 +162,24 @@ class MergedScores:
         missing = self._known.missing(nodes)
         if 0 < len(missing) <= FEW:
             await self._learn(cycle, nodes, missing)
+
+    def _recall(self, nodes: NodeTable, slots: Sequence[int]) -> bool:
+        """Give a few slots, whose scores by the Node hold, the scores of rows of equal content.
+
+        Return False, and change nothing, if a plugin must be asked about one of them.
+        """
+        shared, by_node = self._by_content, self._node_known
+        if shared is None or not all(by_node.item(slot) for slot in slots):
+            return False
+        scores = shared.find(shared.numbers(nodes._columns, slots))
+        if None in scores:
+            return False
+        for slot, raw in zip(slots, scores, strict=True):
+            for column, score in zip(self._about_pods, raw or (), strict=True):
+                column.raw[slot] = score
+        self._known.learn_few(slots)
+        self._note_new(np.array(sorted(slots), dtype=np.intp), self._about_pods)
+        return True
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> ScoreOutcome | None:
         """Ask about the rows `missing` (positions in `nodes`). Return the same as `ask`."""

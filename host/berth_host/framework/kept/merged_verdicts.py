@@ -99,14 +99,16 @@ class MergedVerdicts:
         """
         nodes = statuses.table
         self._prepare(clients, nodes._columns.capacity)
-        missing = self._known.missing(nodes)
-        if len(missing) and len(rows) < len(nodes):
-            # A row rejected with the pods nominated to it need not be judged as it is.
-            wanted = np.zeros(len(nodes), dtype=np.bool_)
-            wanted[rows] = True
-            missing = missing[wanted.take(missing)]
-        if len(missing):
-            await self._learn(cycle, nodes, missing)
+        few = self._known.few_missing(nodes) if len(rows) == len(nodes) else None
+        if few is None or (few and not self._recall(nodes, few)):
+            missing = self._known.missing(nodes)
+            if len(missing) and len(rows) < len(nodes):
+                # A row rejected with the pods nominated to it need not be judged as it is.
+                wanted = np.zeros(len(nodes), dtype=np.bool_)
+                wanted[rows] = True
+                missing = missing[wanted.take(missing)]
+            if len(missing):
+                await self._learn(cycle, nodes, missing)
         if len(self._seen) == 1:
             return rows
         outcome = self._put_together(nodes)
@@ -159,6 +161,24 @@ class MergedVerdicts:
             return rows
         statuses.reject(rows, Verdicts(codes, tuple(self._seen.statuses)), "")
         return rows[np.equal(codes, 0)]
+
+    def _recall(self, nodes: NodeTable, slots: Sequence[int]) -> bool:
+        """Give a few slots, whose Node passed, the verdicts on rows of equal content.
+
+        Return False, and change nothing, if a plugin must be asked about one of them.
+        """
+        shared, passed = self._by_content, self._node_passed
+        if shared is None or not all(passed.item(slot) for slot in slots):
+            return False
+        codes = shared.find(shared.numbers(nodes._columns, slots))
+        if None in codes:
+            return False
+        for slot, code in zip(slots, codes, strict=True):
+            if code is not None and self._codes.item(slot) != code:
+                self._codes[slot], self._outcome = code, None
+        self._known.learn_few(slots)
+        self._took_s = 0.0
+        return True
 
     async def _learn(self, cycle: Cycle, nodes: NodeTable, missing: Rows) -> None:
         """Ask about rows without a kept verdict."""
