@@ -29,11 +29,14 @@ use serve::contract::*;
 use serve::done;
 //[/]
 use serve::{Answer, Attachments};
-//[cycle]
+use tonic::Request;
+//[queue,preFilter,filter,postFilter,preScore,score,normalizeScore,reserve,permit,preBind,bind]
+use tonic::Response;
+//[/]
+//[preFilter,filter,postFilter,preScore,score,normalizeScore,reserve,permit,preBind,bind]
 use tonic::Status;
 //[/]
 use tonic::Streaming; //[reserve]
-use tonic::{Request, Response};
 
 /// What the configuration of the scheduler calls the plugin.
 const NAME: &str = "SamplePlugin";
@@ -85,7 +88,7 @@ impl SamplePlugin {
         Ok(())
     }
     //[/]
-    //[cycle]
+    //[preFilter,filter,postFilter,preScore,score,normalizeScore,reserve,permit,preBind,bind]
 
     /// Do what every call of a cycle begins with: refuse a call of another attachment.
     fn begin<'a>(&self, ctx: &'a Option<CallContext>) -> Result<&'a CallContext, Status> {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-//[cycle]
+//[preFilter,filter,postFilter,preScore,score,normalizeScore,reserve,permit,preBind,bind]
 /// Return the context of a call about a pod with one annotation.
 fn about(cycle: &str, annotation: &str, value: &str) -> Option<CallContext> {
     let reference = ObjectRef { namespace: "default".into(), name: "web".into(), ..Default::default() };
