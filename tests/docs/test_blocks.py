@@ -60,6 +60,12 @@ RUN_ELSEWHERE = {
     "docs/how-to/complete-in-a-shell.md": [
         'eval "$(berth completion bash)"\neval "$(berth-sdk completion bash)"\n'
     ],
+    # This needs kubectl and a cluster; tests/host/cli/test_compare.py compares manifests.
+    "docs/how-to/compare-configurations.md": [
+        "kubectl get nodes,pods,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes"
+        ",priorityclasses -A -o yaml > cluster.yaml\n"
+        "berth compare --config now.yaml --config next.yaml -f cluster.yaml\n",
+    ],
     # tests/examples/test_fits.py reads what kubectl prints.
     "docs/how-to/would-it-fit.md": [
         "kubectl get nodes,pods,podgroups.scheduling.k8s.io -A -o yaml > cluster.yaml\n"

@@ -26,6 +26,10 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.check_config",
             "Check FILE (- for standard input) and print the effective configuration.",
         ),
+        "compare": Listed(
+            "berth_host.cli.compare",
+            "Compare two configurations: which pods move, which become pending and why, which get placed.",
+        ),
         "completion": Listed(
             "berth_host.cli.completion",
             "Print a script that completes this command in SHELL: bash, zsh or fish.",

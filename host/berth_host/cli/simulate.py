@@ -38,7 +38,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 STAYED_PENDING: Final = 3
 
 
-_OPTIONS: Final = (
+INPUT_OPTIONS: Final = (
     click.option(
         "-f",
         "--filename",
@@ -50,6 +50,9 @@ _OPTIONS: Final = (
         " -f may be left out.",
     ),
     click.argument("more_paths", nargs=-1, type=PATH, metavar="[PATH]..."),
+)
+"""The options that name the manifests."""
+_CONFIG: Final = (
     click.option(
         "--config",
         type=PATH,
@@ -58,6 +61,8 @@ _OPTIONS: Final = (
         metavar="FILE",
         help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
     ),
+)
+RUN_OPTIONS: Final = (
     no_convert_option,
     feature_gates_option,
     emulated_version_option,
@@ -72,11 +77,12 @@ _OPTIONS: Final = (
     strict_option,
     verbose_option,
 )
+"""The options of a run, and of what is printed about it."""
 
 
 def simulation_options(command: Command) -> Command:
     """Add the options of a simulation: its input, its configuration and its output."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*INPUT_OPTIONS, *_CONFIG, *RUN_OPTIONS)):
         command = option(command)
     return command
 
@@ -110,8 +116,21 @@ def simulate(output: str, **options: Any) -> None:
         sys.exit(STAYED_PENDING)
 
 
-def prepared(options: Mapping[str, Any]) -> Prepared:
-    """Read the input, and print its warnings on standard error. Raises the errors of `prepare`."""
+def say(text: str) -> None:
+    """Print a line on standard error."""
+    click.echo(text, err=True)
+
+
+def prepared(
+    options: Mapping[str, Any],
+    *,
+    read_stdin: Callable[[], str] = standard_input.read_text,
+    say: Callable[[str], None] = say,
+) -> Prepared:
+    """Read the input, and print its warnings on standard error. Raises the errors of `prepare`.
+
+    `say`: prints a warning.
+    """
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
     paths = [*options["paths"], *options["more_paths"]]
     if not paths:
@@ -124,7 +143,8 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
         feature_gates=options["feature_gates"],
         emulated_version=options["emulated_version"],
         seed=options["seed"],
-        read_stdin=standard_input.read_text,
+        started_s=options.get("started_s"),
+        read_stdin=read_stdin,
         plugins=own_plugins(),
     )
     with plugin_output.on_standard_error():
@@ -132,7 +152,7 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     # The run attaches served plugins, and warns itself if they differ from the file.
     known = [text for text in ready.configuration.warnings if not text.endswith(UNTIL_ATTACHED)]
     for warning in (*known, *ready.loaded.warnings):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     if ready.loaded.gaps and is_strict(options["strict"]):
         fail(
             "\n".join(
@@ -142,23 +162,22 @@ def prepared(options: Mapping[str, Any]) -> Prepared:
     return ready
 
 
-def finished(ready: Prepared) -> Finished:
-    """Run the simulation, with a progress bar if standard error is a terminal."""
+def finished(ready: Prepared, say: Callable[[str], None] = say) -> Finished:
+    """Run the simulation, with a progress bar if standard error is a terminal. `say`: prints a warning."""
     with plugin_output.on_standard_error():
         done = _run(ready)
     for warning in (*done.lapses, *done.remarks):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     missing = done.host.clients.missing
     if missing:
-        names = ", ".join(missing)
-        click.echo(f"warning: this build does not have these default plugins yet: {names}", err=True)
+        say(f"warning: this build does not have these default plugins yet: {', '.join(missing)}")
     return done
 
 
 def _run(ready: Prepared) -> Finished:
     console = Console(stderr=True)
     if not console.is_terminal:
-        return event_loop.run(run(ready, say=_say))
+        return event_loop.run(run(ready, say=say))
     with Progress(
         TextColumn("scheduling"),
         BarColumn(),
@@ -169,8 +188,4 @@ def _run(ready: Prepared) -> Finished:
         transient=True,
     ) as bar:
         task = bar.add_task("scheduling", total=ready.pods_to_place)
-        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), _say))
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), say))

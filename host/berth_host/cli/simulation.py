@@ -42,6 +42,7 @@ class Request:
 
     `-` in `paths` or as `config`: the text that `read_stdin` returns. `plugins`: classes of the program, by
     name. `convert_older` True: convert a configuration of an older version to v1; False: refuse it.
+    `started_s`: the time of the run's clock at its start, in Unix seconds; None: now.
     """
 
     paths: Sequence[str]
@@ -52,6 +53,7 @@ class Request:
     convert_older: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     emulated_version: str = ""
+    started_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def prepare(request: Request) -> Prepared:
         emulated_version=request.emulated_version,
         read_stdin=request.read_stdin,
     )
-    clock = ManualClock(float(int(time.time())))
+    clock = ManualClock(float(int(time.time() if request.started_s is None else request.started_s)))
     gatekeeping = Gatekeeping()
     server = ApiServer(clock, gatekeeping)
     loaded = load(request.paths, server, request.read_stdin)
