@@ -54,6 +54,7 @@ soak: $(STAMP)
 	BERTH_FAILOVERS=100 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_PARTITIONS=100 BERTH_OUTAGE_S=60 BERTH_API_KILLS=100 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		-m "long or not long" tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_kill_groups.py \
 		tests/cluster/test_outage.py tests/cluster/test_partition.py tests/cluster/test_group_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
+	BERTH_MADE_PLUGINS=all $(BIN)/pytest -m "long or not long" tests/examples/test_made_plugins.py
 	$(BIN)/python tests/cluster/replay_observability.py tests/cluster/golden_observability
 	for folder in golden_extender golden_extender/more; do \
 		$(BIN)/python tests/cluster/replay_extender.py tests/cluster/$$folder || exit; done

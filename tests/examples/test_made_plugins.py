@@ -42,6 +42,14 @@ STEPS = {
     "rust": (["./build.sh"], ["./build.sh", "test"]),
     "java": (["./build.sh"], ["./build.sh", "test"]),
 }
+COMPILED_FAST = ("go", "typescript")
+CASES = [
+    pytest.param(language, points, id=f"{language}-{name}")
+    for language in LANGUAGES
+    for name, points in (("default", "filter,score"), ("all", EVERY))
+    if name == "default" or language in COMPILED_FAST or os.environ.get("BERTH_MADE_PLUGINS") == "all"
+]
+"""With all points, the languages that take minutes to compile are left to `make soak`."""
 
 
 def kit(words: list[str], folder: Path) -> dict[str, object]:
@@ -60,10 +68,7 @@ def kit(words: list[str], folder: Path) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # Rust's crates take minutes to compile the first time
-@pytest.mark.parametrize(
-    "points", [pytest.param("filter,score", id="default"), pytest.param(EVERY, id="all")]
-)
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("language", "points"), CASES)
 def test_made_plugin_builds_passes_its_test_conforms_and_schedules(
     language: str, points: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
