@@ -24,7 +24,7 @@ changes: `Tally.of` for each pod that was added, removed or changed since the la
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -172,18 +172,24 @@ _Change = tuple[int, Pod, int]
 
 class _Kinds:
     """The kinds of the pods in the log, as numbers, for all tallies with one `kind_of`. No number is used
-    for two kinds.
+    for two kinds, nor for a kind of another function: a tally may give another one at each read.
     """
 
     __slots__ = ("_first", "_kind_of", "_log", "_most", "_next", "_number_of", "_numbers")
 
-    def __init__(self, kind_of: Callable[[Pod], Hashable], log: RecentLog[_Change], most: int) -> None:
-        """`most`: the number of changes whose kinds are kept."""
+    def __init__(
+        self,
+        kind_of: Callable[[Pod], Hashable],
+        log: RecentLog[_Change],
+        most: int,
+        unused: Iterator[int],
+    ) -> None:
+        """`most`: the number of changes whose kinds are kept. `unused`: the numbers for new kinds."""
         self._kind_of = kind_of
         self._log = log
         self._most = most
         self._number_of: dict[Hashable, int] = {}
-        self._next = count()
+        self._next = unused
         self._numbers: list[int] = []
         self._first = log.position
         """The position of the first of `_numbers` in the log."""
@@ -232,6 +238,7 @@ class PodCounts:
         self._log: RecentLog[_Change] = RecentLog(remembered)
         self._remembered = remembered
         self._kinds: dict[Callable[[Pod], Hashable], _Kinds] = {}
+        self._unused_kinds = count()
 
     def __len__(self) -> int:
         return len(self._tallies)
@@ -338,11 +345,8 @@ class PodCounts:
         kinds = self._kinds.get(kind_of)
         if kinds is None:
             if len(self._kinds) >= _MAX_READINGS:
-                # Another `_Kinds` gives other kinds the same numbers.
                 self._kinds.clear()
-                for one in self._tallies.values():
-                    one.weights.clear()
-            kinds = self._kinds[kind_of] = _Kinds(kind_of, self._log, self._remembered)
+            kinds = self._kinds[kind_of] = _Kinds(kind_of, self._log, self._remembered, self._unused_kinds)
         numbers, known = kinds.since(column.position), column.weights
         weights = [known.get(number) for number in numbers]
         if None in weights:

@@ -90,6 +90,14 @@ def name_of(pod: Pod) -> str:
     return pod.name
 
 
+class ByItself(Asked):
+    """Counts the pods of one app, and reads their kind with a function of its own at each read."""
+
+    @property
+    def kind_of(self) -> Callable[[Pod], Hashable]:
+        return lambda pod: pod.labels.get("app")
+
+
 TALLIES: list[Tally] = [
     Asked("db"),
     SelectedPods(frozenset({"a"}), WEB),
@@ -327,6 +335,17 @@ def test_counts_hold_when_the_kept_kinds_are_dropped(limit: str, monkeypatch: py
         )
         for tally in tallies if number != 5 else tallies[:1]:
             assert counts.column(tally).tolist() == plain_counts(columns, tally)
+
+
+def test_counts_hold_for_a_tally_that_makes_its_kind_of_at_each_read() -> None:
+    columns = small_columns()
+    counts = NodeTable(columns).pod_counts
+    tally = ByItself("web")
+    counts.column(tally)
+    for number in range(2 * pod_counts._MAX_READINGS):
+        app = ("web", "db", "x")[number * 7 % 5 % 3]
+        with_pod(columns, make_pod(f"new-{number}", node="n1", labels={"app": app}), 9 + number)
+        assert counts.column(tally).tolist() == plain_counts(columns, tally)
 
 
 def test_a_tally_that_raises_counts_the_pod_at_the_next_read() -> None:
