@@ -44,9 +44,11 @@ class PluginCalls:
             self.count -= 1
 
     def shut(self) -> bool:
-        """Let no call begin any more. Returns False, without an effect, while a call is open."""
+        """Let no call begin any more. Returns True the first time, and False, without an effect, while a call
+        is open.
+        """
         with self._lock:
-            if self.count:
+            if self.count or self.is_shut:
                 return False
             self.is_shut = True
             return True
@@ -97,7 +99,7 @@ class Endings:
             for one in (*instances, *self._retired):
                 if one.calls.shut():
                     self._begin(one)
-                elif one.runtime.has_close:
+                elif one.runtime.has_close and not one.calls.is_shut:
                     name, count = one.runtime.descriptor.name, one.calls.count
                     LOG.warning("%s is not closed: %d of its calls have not ended", name, count)
             self._retired = []

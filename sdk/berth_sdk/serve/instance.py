@@ -81,6 +81,8 @@ class Instance:
         self.in_flight = InFlight()
         self.connection = HandleConnection(certificate)
         self._lock = threading.Lock()
+        self._configuring = threading.Lock()
+        """Held while Configure makes plugins, which may take long. Handshake and `stop` do not wait then."""
         self._credential = credential.encode()
         self._attachment_id = ""
         self.introduced: deque[str] = deque(maxlen=_REMEMBERED_ATTACHMENTS)
@@ -136,7 +138,7 @@ class Instance:
                 self._end_attachment()
             return identity_pb2.ConfigureResponse()
         self._check(request)
-        with self._lock:
+        with self._configuring:
             if request.trial:
                 return self._try(request)
             before = self.connection.endpoint, self.connection.limit_bytes
@@ -153,15 +155,17 @@ class Instance:
                 if isinstance(err, CallRefusedError):
                     raise
                 return identity_pb2.ConfigureResponse(error=str(err))
-            replaced = {*self._made.values(), *self._tried.values()}
-            self._made, self._tried = made, {}
-            self.copy.select(_needs_of(self.descriptors | in_use))
-            self._attachment_id = request.attachment_id
-            self._served = served = {
-                (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
-            }
-            self._max_message_bytes = request.max_message_bytes
-            self._retire_unused(replaced)
+            with self._lock:
+                self._check_serving(made)
+                replaced = {*self._made.values(), *self._tried.values()}
+                self._made, self._tried = made, {}
+                self.copy.select(_needs_of(self.descriptors | in_use))
+                self._attachment_id = request.attachment_id
+                self._served = served = {
+                    (item.name, item.profile): self._as_served(item, warnings) for item in request.plugins
+                }
+                self._max_message_bytes = request.max_message_bytes
+                self._retire_unused(replaced)
         for warning in warnings:
             LOG.warning("%s", warning)
         LOG.info("configured: %s", ", ".join(f"{name} in {profile}" for name, profile in served))
@@ -176,11 +180,11 @@ class Instance:
         """End the attachment and the connection to the host, close the plugins, and end the loop thread. No
         call may follow. `close_s`: seconds that the plugins get for `close`.
         """
-        self._stopping = True
-        self._end_attachment()
         with self._lock:
+            self._stopping = True
             instances = {*self._made.values(), *self._tried.values()}
             self._made, self._tried = {}, {}
+        self._end_attachment()
         self.endings.close_all(instances, close_s)
         self.loop.stop()
 
@@ -248,10 +252,20 @@ class Instance:
         before, self._tried = self._tried, {}
         self._retire_unused(before.values())
         try:
-            self._tried, _ = self._made_all(request)
+            made, _ = self._made_all(request)
         except PluginArgsError as err:
             return identity_pb2.ConfigureResponse(error=str(err))
+        with self._lock:
+            self._check_serving(made)
+            self._tried = made
         return identity_pb2.ConfigureResponse()
+
+    def _check_serving(self, made: Made) -> None:
+        """Close the plugins of a Configure that `stop` has overtaken, and raise CallRefusedError then."""
+        if self._stopping:
+            self.connection.use(None)
+            self.endings.retire(made.values())
+            raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, "this instance stops")
 
     def _made_all(self, request: identity_pb2.ConfigureRequest) -> tuple[Made, dict[str, Descriptor]]:
         """Return the plugins of a request, and what they declare, by name.

@@ -12,7 +12,7 @@ from berth_sdk import CycleState, ExtensionPoint, Handle, HandleError, Plugin, P
 from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
-from support.sdk_server import ALL, PROFILE, RawHost, plugin_args
+from support.sdk_server import ALL, PROFILE, RawHost, plugin_args, refused
 
 from .conftest import Serve
 
@@ -35,6 +35,8 @@ class Noted(Plugin):
             raise PluginArgsError("0 is no number")
         self._notes = Noted.notes  # of this test, also where `close` outlives it
         self._note("made")
+        if args.get("slow"):
+            self.let_go.wait(WAIT_S)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: object) -> None:
         self._note("filter")
@@ -252,6 +254,37 @@ def test_instance_whose_call_does_not_end_is_not_closed(
     assert Noted.notes == ["made 1", "made 2", "filter 1", "close 2"]
     Noted.let_go.set()
     call.cancel()
+
+
+@pytest.mark.parametrize("trial", [False, True])
+def test_stop_does_not_wait_for_a_plugin_that_is_being_made(serve: Serve, trial: bool) -> None:
+    serving = serve(Noted)
+    host = serving.host
+    configure(host, "a1", 1)
+    late = threading.Thread(
+        target=refused, args=(lambda: configure(host, "a2", 1, 2, slow=True, trial=trial),), daemon=True
+    )
+    late.start()
+    until_noted("made 1")
+    with Noted.noted:
+        assert Noted.noted.wait_for(lambda: len(Noted.notes) == 2, WAIT_S)
+    assert not serving.server.stop(0.1)
+    until_noted("close 1")
+    assert Noted.notes == ["made 1", "made 1", "close 1"]
+    Noted.let_go.set()
+    until_noted("close 2")
+    assert sorted(Noted.notes) == sorted([*2 * ["made 1", "close 1"], "made 2", "close 2"])
+    late.join()
+
+
+def test_handshake_does_not_wait_for_a_plugin_that_is_being_made(serve: Serve) -> None:
+    host = serve(Noted).host
+    slow = threading.Thread(target=configure, args=(host, "a1", 1), kwargs={"slow": True}, daemon=True)
+    slow.start()
+    until_noted("made 1")
+    assert host.handshake("a2").instance_id
+    Noted.let_go.set()
+    slow.join()
 
 
 def test_close_does_not_delay_the_call_that_makes_it_possible(serve: Serve) -> None:
