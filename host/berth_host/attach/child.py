@@ -126,10 +126,10 @@ def _shown(text: str) -> tuple[list[str], dict[str, str]]:
     """
     record = _record(text)
     if record is None:
-        return [plain(text[:_MAX_SHOWN])], {}
+        return [plain(text)[:_MAX_SHOWN]], {}
     said = f"{record['event']}\n{record.get('exception') or ''}"
-    lines = [plain(line[:_MAX_SHOWN]) for line in said.splitlines() if line.strip()]
-    return lines or [plain(text[:_MAX_SHOWN])], {"plugin_level": str(record["level"])}
+    lines = [plain(line)[:_MAX_SHOWN] for line in said.splitlines() if line.strip()]
+    return lines or [plain(text)[:_MAX_SHOWN]], {"plugin_level": str(record["level"])}
 
 
 def _record(text: str) -> dict[str, Any] | None:
@@ -352,7 +352,7 @@ class Child:
         self._read_line(line)
 
     def _read_line(self, line: bytes) -> None:
-        shown = plain(line[:200].decode(errors="replace").rstrip())
+        shown = plain(line.decode(errors="replace").rstrip())[:200]
         try:
             said = json.loads(line)
             if isinstance(said, dict) and (missing := [key for key in _KEYS if key not in said]):
@@ -366,7 +366,7 @@ class Child:
             ) from err
         if protocol != PROTOCOL:
             raise ChildError(
-                f"{self._title} uses {protocol!r} on standard output, the host {PROTOCOL!r}:"
+                f"{self._title} uses {plain(repr(protocol))} on standard output, the host {PROTOCOL!r}:"
                 " install an SDK of the host's release"
             )
         if not isinstance(cookie, str) or not hmac.compare_digest(cookie.encode(), self._cookie.encode()):
@@ -375,10 +375,11 @@ class Child:
 
     def _check_address(self, address: object) -> None:
         problem = endpoint_problem(address) if isinstance(address, str) else "write it as a text"
+        shown = plain(repr(address))
         if problem:
-            raise ChildError(f"{self._title} says that it listens at {address!r}: {problem}")
+            raise ChildError(f"{self._title} says that it listens at {shown}: {problem}")
         if not is_local(self.address):
-            raise ChildError(f"{self._title} listens at {self.address!r}, which is not on this machine")
+            raise ChildError(f"{self._title} listens at {shown}, which is not on this machine")
 
 
 async def _first_line(stream: asyncio.StreamReader) -> bytes:

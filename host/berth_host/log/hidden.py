@@ -19,6 +19,18 @@ MASK: Final = "DATA+OMITTED"
 """The text in place of a secret, as in `kubectl config view`."""
 _MIN_LENGTH: Final = 4
 """The shortest hidden value, in characters: shorter values, such as `on`, occur as ordinary words."""
+_START: Final = "|".join(
+    (
+        r"(?<!\w)",
+        # The letter or digit before the secret may end an escape, such as that of a line end, or a colour.
+        r"(?<=\\[abfnrtv])",
+        r"(?<=\\u[\da-fA-F]{4})",
+        r"(?<=\\x[\da-fA-F]{2})",
+        r"(?<=\\[0-7]{3})",
+        *(rf"(?<=\x1b\[{numbers}m)" for numbers in (r"\d", r"\d\d", r"\d;\d\d")),
+    )
+)
+"""The place where a secret begins; in the middle of a word it is another word."""
 _hidden: tuple[tuple[str, re.Pattern[str]], ...] = ()
 """The secrets, longest first, because a shorter one may be part of a longer one. The tuple is replaced as a
 whole, because other threads read it.
@@ -30,7 +42,7 @@ def hide(secrets: Iterable[str]) -> None:
     known = {secret for secret, _ in _hidden}
     new = {form for secret in secrets if len(secret) >= _MIN_LENGTH for form in _forms(secret)} - known
     if new:
-        made = ((secret, re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)")) for secret in sorted(new))
+        made = ((secret, re.compile(rf"(?:{_START}){re.escape(secret)}(?!\w)")) for secret in sorted(new))
         _replace((*_hidden, *made))
 
 

@@ -146,6 +146,26 @@ async def test_a_child_that_begins_badly_is_ended_with_the_reason(lines: tuple[s
         await Child.launch(python(*lines), "demo")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("sys.stdout.write('x' * 170 + ' ' + SECRET + '\\n')\nsys.stdout.flush()\n", WAIT),
+        ("line['protocol'] = SECRET\n", SAY, WAIT),
+        ("line['address'] = SECRET\n", SAY, WAIT),
+        ("sys.stderr.write('x' * 4070 + ' ' + SECRET + '\\n')\nsys.exit(3)\n",),
+    ],
+    ids=["cut line", "protocol", "address", "cut last words"],
+)
+@pytest.mark.parametrize("name", ["BERTH_PLUGIN_COOKIE", "BERTH_PLUGIN_CREDENTIAL"])
+async def test_no_part_of_a_secret_is_in_the_error_of_a_child(
+    lines: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    said = f"SECRET = os.environ['{name}']\nopen({str(tmp_path / 's')!r}, 'w').write(SECRET)\n"
+    with pytest.raises(ChildError) as caught:
+        await Child.launch(python(said, *lines), "demo")
+    assert (tmp_path / "s").read_text()[:8] not in str(caught.value)
+
+
 async def test_silent_child_is_ended_after_its_time() -> None:
     with pytest.raises(ChildError, match=r"wrote nothing within 0.3 s"):
         await Child.launch(python(WAIT), "demo", handshake_s=0.3)

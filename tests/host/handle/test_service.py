@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.handle import calls
+from berth_host.log.hidden import MASK, forget, hide
 from berth_host.rpc import pace
 from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -70,6 +71,28 @@ async def test_each_decision_gets_its_own_result_in_order() -> None:
             "RESULT_NOT_PERMITTED",  # no verdict
         ]
         assert [entry[0] for entry in host.backend.asked] == ["reject", "allow"] * 3
+
+
+async def test_words_of_a_plugin_come_without_secrets() -> None:
+    said = "the token hunter2-of-the-way-back is refused"
+    hide(["hunter2-of-the-way-back"])
+    try:
+        async with serving() as host:
+            reject = handle_pb2.WaitDecision(
+                pod_uid="u", cycle_id="c", verdict=handle_pb2.WaitDecision.VERDICT_REJECT, message=said
+            )
+            decide = handle_pb2.DecideWaitingPodsRequest(plugin="Demo", decisions=[reject])
+            await host.call("DecideWaitingPods", decide)
+            item = handle_pb2.BindingCancellation(pod_uid="CANCELLED", cycle_id="c", message=said)
+            await host.call("CancelBinding", handle_pb2.CancelBindingRequest(plugin="Demo", items=[item]))
+            event = handle_pb2.EventRecord(reason="Seen", type="Normal", note=said)
+            await host.call("RecordEvents", handle_pb2.RecordEventsRequest(plugin="Demo", events=[event]))
+            assert len(host.backend.asked) == 3
+            for asked in host.backend.asked:
+                assert "hunter2" not in str(asked)
+                assert MASK in str(asked)
+    finally:
+        forget(["hunter2-of-the-way-back"])
 
 
 async def test_each_cancellation_gets_its_own_result_in_order() -> None:

@@ -20,6 +20,8 @@ from berth_host.rpc.code_log import CodeLog
 
 MAX_REASONS: Final = 32
 MAX_REASON_BYTES: Final = 4096
+_LONGEST_SECRET: Final = 4096
+"""The characters behind a cut that are read too, as a secret may begin before the cut and end there."""
 
 
 def decode_status(message: pb.PluginStatus, asked: tuple[str, str], unset: Code, codes: CodeLog) -> Status:
@@ -63,7 +65,10 @@ def cut_reasons(reasons: Iterable[str]) -> tuple[str, ...]:
 
 
 def cut(text: str, limit_bytes: int = MAX_REASON_BYTES) -> str:
-    """Return the longest start of `text` with at most `limit_bytes` bytes."""
+    """Return the longest start of a plugin's text with at most `limit_bytes` bytes, without secrets: the
+    start of a secret would no longer be found.
+    """
+    text = without_hidden(text[: limit_bytes + _LONGEST_SECRET])
     if 4 * len(text) <= limit_bytes:
         return text
     raw = text.encode()

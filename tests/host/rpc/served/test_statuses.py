@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
+from berth_host.log.hidden import MASK, forget, hide
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.served.statuses import cut, decode_status, plain
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -76,3 +77,16 @@ def test_words_of_a_plugin_are_one_line_that_does_nothing_to_a_terminal(text: st
     assert plain(text) == shown
     message = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[text])
     assert read(message).reasons == (shown,)
+
+
+@pytest.mark.parametrize("before", [4080, 4090, 4095, 4096])
+def test_secret_that_a_cut_divides_is_hidden(before: int) -> None:
+    secret = "hunter2-of-the-cut"
+    hide([secret])
+    try:
+        text = "a" * (before - 1) + " " + secret + " and more"
+        (reason,) = read(pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=[text])).reasons
+    finally:
+        forget([secret])
+    assert "hunter" not in reason
+    assert reason == (text[:before] + MASK + " and more")[:4096]
