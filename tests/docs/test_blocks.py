@@ -42,6 +42,13 @@ RUN_ELSEWHERE = {
         "helm install berth deploy/helm/berth -n berth-system --create-namespace "
         "--set image.repository=registry.example.com/berth\nhelm test berth -n berth-system\n"
     ],
+    # These need the index, and a container engine.
+    "docs/how-to/publish-a-plugin.md": [
+        "python3 -m venv .venv && . .venv/bin/activate\npip install 'berth-sdk[server]'\n",
+        "pip install build twine\npython -m build\ntwine check --strict dist/*\ntwine upload dist/*\n",
+        "docker build -t registry.example.com/rack-aware:0.1.0 .\n"
+        "docker push registry.example.com/rack-aware:0.1.0\n",
+    ],
     # tests/deploy/dist.py installs what the index will have.
     "bench/README.md": ["pip install berth-bench\n"],
     "plugins/README.md": ["pip install berth-host 'berth-plugins[dra]'\n"],
