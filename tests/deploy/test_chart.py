@@ -341,7 +341,15 @@ def test_group_gets_the_rights_that_kubectl_berth_needs(lease: Json, is_beside: 
         if one["metadata"]["name"].endswith("answers-reader") and "rules" in one
     }
     pods = set() if is_beside else {("list", "pods")}
-    assert rules["ClusterRole"] == {("get", "/berth/v1/*"), ("list", "leases")} | pods
+    assert (
+        rules["ClusterRole"]
+        == {
+            ("get", "/berth/v1/*"),
+            ("post", "/berth/v1/fit"),
+            ("list", "leases"),
+        }
+        | pods
+    )
     assert rules["Role"] == {
         ("get", "leases"),
         ("get", "pods"),

@@ -16,7 +16,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.scenarios import Scenario
-from berth_sdk.status import SUCCESS, Status
+from berth_sdk.status import Status
 
 from berth_host.app.group_fit import GroupFit, GroupTrials
 from berth_host.attach.attachments import Attachments
@@ -32,6 +32,7 @@ from berth_host.cluster.watching import GROUP_POLICY, POD_GROUPS, group_gates, j
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError
+from berth_host.explain.pod_fit import PodFit
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
@@ -40,13 +41,14 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
-from berth_host.model.nominated_pods import NominatedPods
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.scheduler.chooser import SmallestName
+from berth_host.scheduler.pod_steps import SearchSteps
+from berth_host.scheduler.questions import ask_pod
 from berth_host.scheduler.schedule_one import Algorithm, Profile
-from berth_host.scheduler.search import SearchStart
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""
@@ -169,21 +171,24 @@ class FrameworkAlone:
 
         `nominated`: pods with a `nominated_node`, which count as pods of that node.
         """
-        cycle = self.cycle(pod)
+        return dict((await self._asked(pod, nominated, scores=False)).verdicts)
+
+    async def fit(self, pod: Pod, nominated: Iterable[Pod] = ()) -> PodFit:
+        """Return where the pod would go: as `fits`, with the scores of the nodes that fit and the best one.
+
+        `preemption` and `nearest` of the answer are empty.
+        """
+        return await self._asked(pod, nominated, scores=True)
+
+    async def _asked(self, pod: Pod, nominated: Iterable[Pod], *, scores: bool) -> PodFit:
+        self._check_attached()
+        self.snapshot.update(self.cache)
         promised: dict[str, list[Pod]] = {}
         for other in nominated:
             promised.setdefault(other.nominated_node, []).append(other)
-        algorithm = Algorithm(self.framework, SmallestName())
-        try:
-            cycle.nominated = NominatedPods.of(cycle.nodes, promised)
-            status = await algorithm.find_feasible(cycle, SearchStart())
-        finally:
-            self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
-        names = cycle.nodes.names
-        if not status.is_success or cycle.statuses is None:
-            return dict.fromkeys(names, status)
-        verdicts = {name: cycle.statuses.status_of(name) for name in names}
-        return verdicts | dict.fromkeys((names[row] for row in cycle.feasible.tolist()), SUCCESS)
+        steps = SearchSteps(NominatedColumns(), self.snapshot, RealClock())
+        profile = Profile(self.framework, Algorithm(self.framework, SmallestName()), self._budget_s)
+        return await ask_pod(steps, profile, self.snapshot.nodes, pod, scores=scores, promised=promised)
 
     async def what_if(self, pod: Pod, scenarios: Iterable[Scenario]) -> list[Status]:
         """Return for each scenario SUCCESS, or the rejection with the name of its plugin.

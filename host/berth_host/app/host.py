@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from berth_sdk.pod import Pod
 
+from berth_host.app.asking import pod_of
 from berth_host.app.parts import HostOptions, HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
+from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.fate import LoopErrors
+from berth_host.scheduler.questions import Questions
 
 log = get_logger()
 STOP_S = 5.0
@@ -45,6 +50,7 @@ class Host(HostParts):
         super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.fate)
         self.feed = ChangeFeed(self.handle_event)
+        self.questions = Questions(self)
         self.loop_task: asyncio.Future[None] | None = None
 
     async def connect(self, *, stands_by: bool = False) -> None:
@@ -181,6 +187,18 @@ class Host(HostParts):
         await self.clients.close()
         await self.extenders.close()
         self._loop_errors.stop()
+
+    async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
+        """Return where a pod would go now, without placing it. `manifest`: a core/v1 Pod.
+
+        Waits for the end of the scheduling cycle under way; the next one waits for the answer. Raises
+        QuestionError.
+        """
+        return await self.questions.fit(pod_of(manifest, self.clock))
+
+    async def ask_drain(self, node_name: str) -> DrainAnswer:
+        """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""
+        return await self.questions.drain(node_name)
 
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled():

@@ -34,6 +34,14 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.completion",
             "Print a script that completes this command in SHELL: bash, zsh or fish.",
         ),
+        "drain": Listed(
+            "berth_host.cli.fit",
+            "Say which pods of NODE could not move elsewhere, and why.",
+        ),
+        "fit": Listed(
+            "berth_host.cli.fit",
+            "Say where a pod would go: the nodes that fit with their scores, or whom it would evict.",
+        ),
         "migrate": Listed(
             "berth_host.cli.migrate",
             "Write FILE (- for standard input), a configuration of any version of kube-scheduler, for berth.",

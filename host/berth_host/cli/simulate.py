@@ -29,7 +29,7 @@ from berth_host.cli.output import output_option
 from berth_host.cli.rendering.report import costs_text, report_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.terminal import Terminal
-from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_host.cli.simulation import Asks, Finished, Prepared, Request, prepare, run
 from berth_host.cli.strictness import conclude, is_strict, strict_option
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 from berth_host.process import event_loop
@@ -162,10 +162,13 @@ def prepared(
     return ready
 
 
-def finished(ready: Prepared, say: Callable[[str], None] = say) -> Finished:
-    """Run the simulation, with a progress bar if standard error is a terminal. `say`: prints a warning."""
+def finished(ready: Prepared, say: Callable[[str], None] = say, before_stop: Asks | None = None) -> Finished:
+    """Run the simulation, with a progress bar if standard error is a terminal.
+
+    `say`: prints a warning. `before_stop`: see `simulation.run`.
+    """
     with plugin_output.on_standard_error():
-        done = _run(ready)
+        done = _run(ready, before_stop)
     for warning in (*done.lapses, *done.remarks):
         say(f"warning: {warning}")
     missing = done.host.clients.missing
@@ -174,10 +177,10 @@ def finished(ready: Prepared, say: Callable[[str], None] = say) -> Finished:
     return done
 
 
-def _run(ready: Prepared) -> Finished:
+def _run(ready: Prepared, before_stop: Asks | None) -> Finished:
     console = Console(stderr=True)
     if not console.is_terminal:
-        return event_loop.run(run(ready, say=say))
+        return event_loop.run(run(ready, say=say, before_stop=before_stop))
     with Progress(
         TextColumn("scheduling"),
         BarColumn(),
@@ -188,4 +191,4 @@ def _run(ready: Prepared) -> Finished:
         transient=True,
     ) as bar:
         task = bar.add_task("scheduling", total=ready.pods_to_place)
-        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), say))
+        return event_loop.run(run(ready, lambda count: bar.update(task, completed=count), say, before_stop))

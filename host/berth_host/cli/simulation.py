@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from berth_sdk.kube_object import KubeObject
@@ -34,6 +34,9 @@ from berth_host.metrics.series import instant_s
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.chooser import SeededChooser
 from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
+
+Asks = Callable[[Host], Awaitable[None]]
+"""A question to the host of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +140,14 @@ async def run(
     prepared: Prepared,
     on_bound: Callable[[int], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
+    before_stop: Asks | None = None,
 ) -> Finished:
     """Schedule until nothing changes any more.
 
     `on_bound`: called at each binding, with the number of pods bound so far. `say`: called with a text about
-    plugins that the run waits for. If the task is cancelled while pods are scheduled, as at Ctrl-C, the run
-    ends with the results so far.
+    plugins that the run waits for. `before_stop`: asks the host something, after nothing changed any more and
+    before the host stops; not called for an interrupted run. If the task is cancelled while pods are
+    scheduled, as at Ctrl-C, the run ends with the results so far.
     """
     host = _host(prepared)
     bound = _BoundCount(on_bound)
@@ -173,6 +178,8 @@ async def run(
         report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
         costs = costs_of(host)
         lapses, remarks = list(run_figures.lapses), remarks_of(host)
+        if before_stop is not None and not is_interrupted:
+            await before_stop(host)
     finally:
         telling.cancel()
         await asyncio.wait({telling})

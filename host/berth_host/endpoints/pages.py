@@ -5,6 +5,8 @@ The server checks the rights to the paths (nonResourceURLs).
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final, Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
@@ -15,10 +17,12 @@ from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.secrets import masked
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
+from berth_host.errors.endpoints import QuestionError, UnknownObjectError
 from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
 from berth_host.explain.pod_answer import timestamp
+from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.queue_answer import PARTS, QueueQuery, queue_answer
 from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
@@ -209,6 +213,14 @@ QUEUE_MOST: Final = 10_000
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
     """The parts of the host that the pages show."""
 
+    async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
+        """Return where a pod would go now. Raises QuestionError."""
+        ...
+
+    async def ask_drain(self, node_name: str) -> DrainAnswer:
+        """Return which pods of a node could go elsewhere now. Raises QuestionError."""
+        ...
+
 
 class AnsweringProcess(Protocol):
     """The parts of the process that these pages show."""
@@ -237,9 +249,13 @@ class Answers:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request."""
+        parts = request.path.removeprefix(PREFIX).split("/")
+        if parts == ["fit"]:
+            return await self._fit(request)
         if request.method not in ("GET", "HEAD"):
             return failure(405, "MethodNotAllowed", f"{request.path} is read with GET")
-        parts = request.path.removeprefix(PREFIX).split("/")
+        if len(parts) == 3 and parts[0] == "nodes" and parts[1] and parts[2] == "drain":
+            return await self._drain(parts[1])
         if parts == ["plugins"]:
             return self._plugins()
         if parts == ["queue"]:
@@ -269,6 +285,24 @@ class Answers:
             return failure(400, "BadRequest", f"part={part[:_SHOWN]} is none of {', '.join(PARTS)}")
         query = QueueQuery(limit=int(limit), part=part, reason=given.get("reason", ""))
         return as_json(queue_answer(host, query))
+
+    async def _fit(self, request: Request) -> Answer:
+        if request.method != "POST":
+            return failure(405, "MethodNotAllowed", f"{request.path} takes a Pod as JSON with POST")
+        try:
+            manifest = json.loads(request.body)
+        except (ValueError, RecursionError):
+            manifest = None
+        if not isinstance(manifest, dict):
+            return failure(400, "BadRequest", "the body is not a JSON object: send a Pod")
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
+        return await _answered(host, host.ask_fit(manifest))
+
+    async def _drain(self, node_name: str) -> Answer:
+        host = self._leader()
+        return host if isinstance(host, Answer) else await _answered(host, host.ask_drain(node_name))
 
     def _leader(self) -> HostOnPages | Answer:
         """Return the host that schedules; an error while there is none."""
@@ -304,6 +338,16 @@ class Answers:
         if found is None:
             return failure(404, "NotFound", unknown_text(host, key))
         return as_json(found.as_json())
+
+
+async def _answered(host: HostOnPages, asked: Awaitable[PodFit | DrainAnswer]) -> Answer:
+    try:
+        found = await asked
+    except UnknownObjectError as err:
+        return failure(404, "NotFound", str(err))
+    except QuestionError as err:
+        return failure(400, "BadRequest", str(err))
+    return as_json(found.as_json() | {"answeredAt": timestamp(host.clock.now_s())})
 
 
 def _not_ready(why: str) -> Answer:

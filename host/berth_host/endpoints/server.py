@@ -45,7 +45,7 @@ log = get_logger()
 RENEW_S: Final = 60.0
 """Seconds between checks of the certificate files and of the cluster's CAs for clients."""
 _SHUTDOWN_S: Final = 2.0
-_MAX_BODY_BYTES: Final = 64 * 1024
+_MAX_BODY_BYTES: Final = 256 * 1024
 _CACHE_CONTROL: Final = ("Cache-Control", "no-cache, private")
 
 
@@ -253,9 +253,14 @@ class EndpointServer:
         )
         if not await self._authorization.may(user, request.method, request.path):
             return forbidden(request)
-        if request.method == "PUT":
+        if request.method in ("PUT", "POST"):
             # The body is read only after the right was checked.
-            request = replace(request, body=await raw.content.read(_MAX_BODY_BYTES))
+            body = await _body(raw)
+            if body is None:
+                return failure(
+                    413, "RequestEntityTooLarge", f"the body has more than {_MAX_BODY_BYTES} bytes"
+                )
+            request = replace(request, body=body)
         return await self._page(request)
 
     async def _page(self, request: Request) -> Answer:
@@ -274,6 +279,16 @@ class EndpointServer:
         ssl_object = None if raw.transport is None else raw.transport.get_extra_info("ssl_object")
         der = None if ssl_object is None else ssl_object.getpeercert(True)
         return None if not der else self._authorities.certificate(der)
+
+
+async def _body(raw: BaseRequest) -> bytes | None:
+    """Return the whole body; None if it is too large."""
+    body = bytearray()
+    while chunk := await raw.content.read(_MAX_BODY_BYTES + 1 - len(body)):
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            return None
+    return bytes(body)
 
 
 def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:

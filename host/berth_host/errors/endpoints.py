@@ -11,3 +11,11 @@ class EndpointError(HostError):
 
 class ReviewError(HostError):
     """The API server could not review a caller's token or rights."""
+
+
+class QuestionError(HostError):
+    """A question that the host cannot answer as it was asked. The text has the cure."""
+
+
+class UnknownObjectError(QuestionError):
+    """A question about an object that the host does not know."""

@@ -66,7 +66,7 @@ class Explanation:
                 {"text": item.text, "lacking": dict(item.lacking), "nodes": list(item.node_names)}
                 for item in self.nearest
             ],
-            "scores": [_score_json(item) for item in self.scores],
+            "scores": [score_json(item) for item in self.scores],
             "notes": list(self.notes),
             "reserveSkipped": list(self.reserve_skipped),
         }
@@ -139,7 +139,8 @@ def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
     return f"gated: kept out of the queue by plugin {plugin}{f': {said}' if said else ''}"
 
 
-def _score_json(score: NodeScore) -> dict[str, Any]:
+def score_json(score: NodeScore) -> dict[str, Any]:
+    """Return one node with its scores, for JSON."""
     return {
         "node": score.node_name,
         "total": score.total,

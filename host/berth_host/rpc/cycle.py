@@ -184,6 +184,8 @@ class CycleRecord:
     """Reserve has begun: the cycle cannot restart."""
     restarted: bool = False
     """The attempt has been restarted once, and is not restarted again."""
+    is_question: bool = False
+    """Nobody schedules the pod, which need not exist: the cycle ends after the choice of a node."""
     binding: bool = False
     """The binding cycle has begun."""
     idle: bool = False

@@ -88,5 +88,6 @@ class Attempt(Cycle):
         self.diagnosis.cycle_id = cycle_id
         again = Attempt(self.queued, self.framework, self.diagnosis, self.budget_s)
         again.started_s, again.restarted = self.started_s, True
+        again.is_question = self.is_question
         again.task, again.cancellations, again.aborted = self.task, self.cancellations, self.aborted
         return again

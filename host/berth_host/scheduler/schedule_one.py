@@ -15,7 +15,8 @@ Source: kube-scheduler `schedule_one.go` (ScheduleOne, schedulingCycle, scheduli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -257,6 +258,12 @@ class Scheduler:
         )
         """The cycles of pod groups."""
         self._stopping = False
+        self._questions = asyncio.Lock()
+        """Held while a question has the snapshot; the next scheduling cycle waits for its end."""
+        self._between = asyncio.Event()
+        """Set when the loop is between two cycles and waits for a question, and when the loop ends."""
+        self._asked: Attempt | None = None
+        """The attempt of a question, so that plugins may ask the host about it during PostFilter."""
         self.before_pop: Callable[[], Awaitable[None]] | None = None
         """Awaited before each pop. A simulation waits in this function for the effects of the earlier
         attempts.
@@ -276,7 +283,7 @@ class Scheduler:
         """The attempt whose scheduling cycle runs now. While it runs, the snapshot must not change."""
         group = self.groups.in_cycle
         if group is None:
-            return self._alone
+            return self._alone or self._asked
         return None if group.tried is None else group.tried.attempt
 
     @property
@@ -289,11 +296,21 @@ class Scheduler:
 
         The caller of `stop` then cancels the task of `run`, which may be waiting for a pod or for a plugin.
         """
+        try:
+            await self._run()
+        finally:
+            self._between.set()
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             await self.queue.ready()
             if self.before_pop is not None:
                 await self.before_pop()
+            if self._questions.locked():
+                self._between.set()
+                async with self._questions:
+                    pass
             queued = self.queue.pop()
             turns = self._turns
             if turns != self._counted_turn:
@@ -322,6 +339,27 @@ class Scheduler:
             and self.before_pop is None
             and instant_s() - self._turn_began_s < TURN_S
         )
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[Callable[[Attempt | None], None]]:
+        """Hold the newest snapshot for a question, between two scheduling cycles.
+
+        Yields a function that names the attempt of the question, about which plugins may ask the host. The
+        next cycle begins after the block, in which no trial step is left.
+        """
+        async with self._questions:
+            while self.is_busy:
+                self._between.clear()
+                await self._between.wait()
+            self.steps.hold_snapshot()
+            try:
+                yield self._ask_about
+            finally:
+                self._asked = None
+                self.snapshot.release()
+
+    def _ask_about(self, attempt: Attempt | None) -> None:
+        self._asked = attempt
 
     def stop_popping(self) -> None:
         """Pop no more pods; let the scheduling cycle under way finish."""

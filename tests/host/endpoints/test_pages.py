@@ -18,17 +18,19 @@ from support.hosts import World, pod
 from support.serving import FakeProcess, KnownUsers, Served, served
 
 READER = User(name="reader")
+ASKER = User(name="asker")
 
 
 class Readers(KnownUsers):
     """Reviews as with the default roles, and a user with a role that allows GET on /berth/v1/*."""
 
     def __init__(self) -> None:
-        super().__init__({"reads": READER, "other": User(name="other")})
+        super().__init__({"reads": READER, "asks": ASKER, "other": User(name="other")})
 
     async def may(self, user: User, verb: str, path: str) -> bool:
         return await super().may(user, verb, path) or (
-            user.name == "reader" and verb == "get" and path.startswith("/berth/v1/")
+            (user.name == "reader" and verb == "get" and path.startswith("/berth/v1/"))
+            or (user.name, verb, path) == ("asker", "post", "/berth/v1/fit")
         )
 
 
@@ -63,6 +65,45 @@ async def test_queue_is_answered_with_parameters(port: Served) -> None:
     value = json.loads(reply.body)
     assert [item["key"] for item in value["pods"]] == ["default/kept-out"]
     assert (value["parts"]["unschedulable"], value["parts"]["gated"]) == (1, 2)
+
+
+async def test_question_about_a_pod_is_answered_to_those_who_may_post(port: Served) -> None:
+    manifest = json.dumps(pod("new", cpu="1"))
+    reply = await port.ask("POST", "/berth/v1/fit", token="asks", data=manifest)
+    assert (reply.status, reply.content_type) == (200, "application/json"), reply.body
+    value = json.loads(reply.body)
+    assert (value["pod"], value["node"], value["feasible"], value["nodes"]) == (
+        "default/new",
+        "small-1",
+        2,
+        3,
+    )
+    assert value["rejections"][0]["plugin"] == "TaintToleration"
+    assert value["answeredAt"].startswith("2026-01-01T")
+    reply = await port.ask("POST", "/berth/v1/fit", token="reads", data=manifest)
+    assert reply.status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "the body is not a JSON object"),
+        (b"[1]", 400, "the body is not a JSON object"),
+        (b'{"kind":"Node","apiVersion":"v1"}', 400, "must be a Pod"),
+        (b" " * (256 * 1024 + 1), 413, "more than 262144 bytes"),
+    ],
+    ids=["empty", "list", "node", "large"],
+)
+async def test_body_that_is_no_pod_is_refused(port: Served, body: bytes, status: int, said: str) -> None:
+    reply = await port.ask("POST", "/berth/v1/fit", token="asks", data=body)
+    assert (reply.status, said in reply.body) == (status, True), reply.body
+
+
+async def test_drain_is_answered_and_an_unknown_node_is_not_found(port: Served) -> None:
+    value = json.loads((await port.ask("GET", "/berth/v1/nodes/small-1/drain", token="reads")).body)
+    assert [(item["pod"], item["to"]) for item in value["moves"]] == [("default/old", "small-0")]
+    reply = await port.ask("GET", "/berth/v1/nodes/small-9/drain", token="reads")
+    assert (reply.status, "there is no node small-9: did you mean small-" in reply.body) == (404, True)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One GET on a host's secure port -> the object in the answer, or a message for the user."""
+"""One request to a host's secure port -> the object in the answer, or a message for the user."""
 
 from __future__ import annotations
 
@@ -35,8 +35,16 @@ class Target:
     authorization: str = ""
 
 
-async def ask(target: Target, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the object that the host answers. Raises AskError, with one line and the cure."""
+async def ask(
+    target: Target,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the object that the host answers. Raises AskError, with one line and the cure.
+
+    `body`: the object to POST; None: the answer is read with GET.
+    """
     headers = {"Accept": "application/json"}
     if target.authorization:
         headers["Authorization"] = target.authorization
@@ -44,15 +52,17 @@ async def ask(target: Target, path: str, query: Mapping[str, str] | None = None)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(
+            session.request(
+                "GET" if body is None else "POST",
                 f"{target.url}{path}",
                 params=query,
+                json=body,
                 headers=headers,
                 ssl=target.context,
                 allow_redirects=False,
             ) as response,
         ):
-            return _answer(target, path, response.status, await response.read())
+            return _answer(target, path, response, await response.read())
     except aiohttp.ClientConnectorCertificateError as err:
         raise AskError(
             f"{target.title}: its certificate is not trusted: {err.certificate_error}; give its CA with"
@@ -69,7 +79,8 @@ async def ask(target: Target, path: str, query: Mapping[str, str] | None = None)
         raise AskError(f"{target.title} did not answer within {_TIMEOUT_S:g} s; see its log") from err
 
 
-def _answer(target: Target, path: str, status: int, body: bytes) -> dict[str, Any]:
+def _answer(target: Target, path: str, response: aiohttp.ClientResponse, body: bytes) -> dict[str, Any]:
+    status, verb = response.status, response.method.lower()
     try:
         value = json.loads(body)
     except ValueError:
@@ -83,7 +94,7 @@ def _answer(target: Target, path: str, status: int, body: bytes) -> dict[str, An
         raise AskError(f"{target.title} does not accept the credentials; log in again, or give a --token")
     if status == 403:
         raise AskError(
-            f"{target.title}: {message}; a ClusterRole must allow the verb get on the nonResourceURL"
-            " /berth/v1/*"
+            f"{target.title}: {message}; a ClusterRole must allow the verb {verb} on the nonResourceURL"
+            f" {path if verb == 'post' else '/berth/v1/*'}"
         )
     raise AskError(message, _STATUS_CODES.get(status, UNREACHABLE))

@@ -49,6 +49,13 @@ watch_option = click.option(
     cls=Commands,
     context_settings=SETTINGS,
     listed={
+        "drain": Listed(
+            "berth_host.cli.kubectl.fit", "Say which pods of NODE could not move elsewhere, and why."
+        ),
+        "fit": Listed(
+            "berth_host.cli.kubectl.fit",
+            "Say where a pod would go now: the nodes that fit with their scores, or whom it would evict.",
+        ),
         "queue": Listed("berth_host.cli.kubectl.queue", "List the pods that wait, by reason and by age."),
     },
 )
@@ -180,11 +187,14 @@ def _shown(value: dict[str, Any], output: str) -> str:
 
 
 async def asked(
-    options: Mapping[str, Any], path: str, query: Mapping[str, str] | None = None
+    options: Mapping[str, Any],
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Find the host, and return its answer. Raises AskError."""
+    """Find the host, and return its answer. `body`: see `ask`. Raises AskError."""
     async with target(options) as host:
-        return await ask(host, path, query)
+        return await ask(host, path, query, body)
 
 
 def fail(err: AskError) -> NoReturn:

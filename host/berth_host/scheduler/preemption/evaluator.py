@@ -146,7 +146,8 @@ class Evaluator:
         nodes, statuses = cycle.nodes, cycle.statuses
         found = Evaluation(NodeStatuses(nodes))
         found.statuses.absent = NOT_HELPFUL
-        current = self._pods.current(cycle.pod)
+        # A pod that is only asked about need not exist.
+        current = cycle.pod if cycle.is_question else self._pods.current(cycle.pod)
         if current is None or statuses is None:
             found.status = Status.error(f'pod "{cycle.pod.name}" not found')
             return found

@@ -242,3 +242,52 @@ async def test_queue_as_json_is_the_answer_and_filters_reach_the_host(ask: Ask) 
     nothing = await ask("queue", "--part", "backoff")
     assert "no pod is as asked for" in nothing.stdout
     assert (await ask("queue", "--token", "other")).exit_code == 1
+
+
+async def test_fit_prints_where_the_pod_of_a_file_would_go(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}\n---\n"
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+        "spec: {template: {spec: {containers: [{name: c, image: c, resources: {requests: {cpu: 1}}}]}}}\n"
+    )
+    result = await ask("fit", "-f", str(path))
+    assert result.exit_code == 0, result.output
+    head, scores, rejections = result.stdout.split("\n\n")
+    assert head == "default/web: would go to small-1\n  2 of 3 nodes fit"
+    assert [line.split()[0] for line in scores.splitlines()] == ["SCORES", "NODE", "small-1", "small-0"]
+    assert rejections.splitlines()[2].split()[:2] == ["TaintToleration", "1"]
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: big}\n"
+        "spec: {priority: 5, containers: [{name: c, image: c, resources: {requests: {cpu: 4}}}]}\n"
+    )
+    result = await ask("fit", "-f", str(path))
+    assert result.exit_code == 3
+    assert "default/big: fits on no node\n  0/3 nodes are available: " in result.stdout
+    assert "WOULD PREEMPT ON small-1\n" in result.stdout
+    assert "NEAREST FIT\n  node small-1 lacks " in result.stdout
+    value = json.loads((await ask("fit", "-f", str(path), "-o", "json")).stdout)
+    assert value["preemption"]["node"] == "small-1"
+
+
+async def test_fit_without_the_right_names_the_verb_and_the_path(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    result = await ask("fit", "-f", str(path))
+    assert (result.exit_code, "none.yaml" in result.stderr) == (2, True)
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: c}]}\n"
+    )
+    result = await ask("fit", "-f", str(path), "--token", "other")
+    assert result.exit_code == 1
+    assert "must allow the verb post on the nonResourceURL /berth/v1/fit" in result.stderr
+
+
+async def test_drain_lists_who_could_move_and_where(ask: Ask) -> None:
+    result = await ask("drain", "small-1")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        0,
+        "small-1: 1 of 1 pod could move elsewhere",
+    )
+    assert "WOULD MOVE\n  POD           TO\n  default/old   small-0\n" in result.stdout
+    assert (await ask("drain", "small-9")).exit_code == 4
+    assert (await ask("drain", "a/b")).exit_code == 2

@@ -1,0 +1,101 @@
+"""`berth fit` and `berth drain`: questions to a simulated cluster, after its own pods have found their nodes.
+
+Exit codes: 0 the pod fits, or all pods could move; 3 it does not, or some could not; 2 bad input; 4 a rule
+did not run, with `--strict`; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import click
+
+from berth_host.app import Host
+from berth_host.cli import standard_input
+from berth_host.cli.commands import INTERRUPTED
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.pod_file import pod_in
+from berth_host.cli.rendering.fit import drain_text, fit_text
+from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.cli.simulate import finished, prepared, simulation_options
+from berth_host.cli.strictness import conclude, is_strict
+from berth_host.errors.endpoints import QuestionError
+
+DOES_NOT_FIT: Final = 3
+Question = Callable[[Host], Awaitable[dict[str, Any]]]
+
+
+@click.command()
+@simulation_options
+def fit(output: str, **options: Any) -> None:
+    """Say where a pod would go: the nodes that fit with their scores, or whom it would evict.
+
+    The first PATH has the pod, or one workload; the others have the cluster. The pods of the cluster find
+    their nodes first. The pod itself is not placed.
+
+    Exit codes: 0 it fits, 3 it does not, 2 bad input.
+    """
+    paths = [*options["paths"], *options["more_paths"]]
+    if len(paths) < 2:
+        raise click.UsageError("give -f POD -f MANIFESTS: first the file of the pod, then the cluster")
+    if paths.count(standard_input.SIGN) > 1:
+        fail("standard input can be read once, and - is given twice: name a file for one of them")
+    read_stdin = functools.cache(standard_input.read_text)
+    with reported():
+        manifest = pod_in(paths[0], read_stdin)
+
+    async def question(host: Host) -> dict[str, Any]:
+        return (await host.ask_fit(manifest)).as_json()
+
+    answer = _answer(question, options | {"paths": paths[1:], "more_paths": ()})
+    _show(answer, output, fit_text)
+    sys.exit(0 if answer["node"] else DOES_NOT_FIT)
+
+
+@click.command()
+@click.argument("node", metavar="NODE")
+@simulation_options
+def drain(node: str, output: str, **options: Any) -> None:
+    """Say which pods of NODE could not move elsewhere, and why.
+
+    The pods of the manifests find their nodes first. Then all pods of NODE look for another node, one after
+    the other. Nothing is evicted.
+
+    Exit codes: 0 all pods could move, 3 some could not, 2 bad input.
+    """
+
+    async def question(host: Host) -> dict[str, Any]:
+        return (await host.ask_drain(node)).as_json()
+
+    answer = _answer(question, options)
+    _show(answer, output, drain_text)
+    sys.exit(DOES_NOT_FIT if answer["stuck"] else 0)
+
+
+def _answer(question: Question, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the simulation, and ask its host before it stops. Exits with 2 for a question without answer."""
+    found: list[dict[str, Any]] = []
+    problems: list[str] = []
+
+    async def ask(host: Host) -> None:
+        try:
+            found.append(await question(host))
+        except QuestionError as err:
+            problems.append(str(err))
+
+    with reported():
+        done = finished(prepared(options), before_stop=ask)
+    if done.report.summary.is_interrupted:
+        click.echo("interrupted: nothing is asked, as pods are undecided", err=True)
+        sys.exit(INTERRUPTED)
+    if problems:
+        fail(problems[0])
+    conclude(done.lapses, strict=is_strict(options["strict"]))
+    return found[0]
+
+
+def _show(answer: dict[str, Any], output: str, text: Callable[[Mapping[str, Any]], str]) -> None:
+    click.echo(serialized(answer, output) if output in STRUCTURED else text(answer), nl=False)

@@ -1,0 +1,126 @@
+"""`PodFit`: where a pod would go now, and `DrainAnswer`: which pods of a node could not go elsewhere.
+
+Made by `scheduler.questions`; printed by `berth fit`, `berth drain` and `kubectl berth`, sent as JSON
+(docs/reference/http-api.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_sdk.status import Status
+
+from berth_host.explain.diagnosis import NO_REASON, NodeScore
+from berth_host.explain.explanation import RejectedNodes, score_json
+from berth_host.explain.nearest_fit import Shortage
+
+SHOWN_NODES: Final = 100
+"""The most nodes with scores in one answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """What PostFilter answered. `node`: where the pod would preempt, "" for nowhere. `victims`: the pods
+    that would be evicted, `namespace/name`.
+    """
+
+    plugin: str
+    node: str
+    victims: Sequence[str]
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object for JSON."""
+        return {
+            "plugin": self.plugin or None,
+            "node": self.node or None,
+            "victims": list(self.victims),
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFit:
+    """The answer about one pod.
+
+    `node`: the node that it would get, "" for none; `tied`: how many nodes are as good. `message`: why it
+    gets none, as in its condition. `verdicts`: per node SUCCESS, or the rejection with its plugin. `scores`:
+    all nodes that fit, the best first; no plugins where a single node fits, which is not scored.
+    `preemption`: None if PostFilter was not asked. `nearest`: what nodes lack that are only too small.
+    """
+
+    pod: str
+    node: str = ""
+    tied: int = 0
+    message: str = ""
+    verdicts: Mapping[str, Status]
+    scores: Sequence[NodeScore] = ()
+    preemption: Preemption | None = None
+    nearest: Sequence[Shortage] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def rejections(self) -> list[RejectedNodes]:
+        """The rejected nodes by plugin and reason, most nodes first."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for name, status in self.verdicts.items():
+            for reason in () if status.is_success else status.reasons or (NO_REASON,):
+                found.setdefault((status.plugin, reason), []).append(name)
+        return [
+            RejectedNodes(plugin=plugin, reason=reason, node_names=tuple(names))
+            for (plugin, reason), names in sorted(found.items(), key=lambda item: -len(item[1]))
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer of `POST /berth/v1/fit`."""
+        return {
+            "pod": self.pod,
+            "node": self.node or None,
+            "tied": self.tied,
+            "message": self.message,
+            "nodes": len(self.verdicts),
+            "feasible": len(self.scores),
+            "scores": [score_json(item) for item in self.scores[:SHOWN_NODES]],
+            "rejections": [item.as_json() for item in self.rejections],
+            "preemption": None if self.preemption is None else self.preemption.as_json(),
+            "nearestFit": [
+                {"text": item.text, "lacking": dict(item.lacking), "nodes": list(item.node_names)}
+                for item in self.nearest
+            ],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAnswer:
+    """The answer about the pods of one node. `moves`: the pods that would be evicted, in the order in which
+    they were tried; each has its new node, or none. `stay`: pods that a drain leaves alone, with the reason.
+    """
+
+    node: str
+    moves: Sequence[PodFit]
+    stay: Mapping[str, str]
+
+    @property
+    def stuck(self) -> list[PodFit]:
+        """The pods that could not move elsewhere."""
+        return [one for one in self.moves if not one.node]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer of `GET /berth/v1/nodes/NAME/drain`."""
+        return {
+            "node": self.node,
+            "moves": [
+                {
+                    "pod": one.pod,
+                    "to": one.node or None,
+                    "message": one.message,
+                    "rejections": [] if one.node else [item.as_json() for item in one.rejections],
+                }
+                for one in self.moves
+            ],
+            "stuck": len(self.stuck),
+            "stay": [{"pod": pod, "reason": reason} for pod, reason in self.stay.items()],
+        }

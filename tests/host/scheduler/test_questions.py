@@ -1,0 +1,179 @@
+"""Questions to a running host: the answers, with plugins on either transport; they leave no trace."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_host.errors.endpoints import UnknownObjectError
+from berth_host.explain.pod_fit import DrainAnswer, PodFit
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
+from support.hosts import World, enabling, node, pod
+from support.plugin_processes import plugin_process
+
+OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1", "controller": True}
+
+
+class NoSmall(Plugin):
+    """Lets pods labelled `large` go to nodes whose name has no `small`, and counts what it is told."""
+
+    reserved = 0
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        if "large" in pod.labels and "small" in node.name:
+            return Status.unschedulable("too small for large pods")
+        return Status.success()
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        NoSmall.reserved += 1
+        return Status.success()
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        NoSmall.reserved -= 1
+
+
+def trace(world: World) -> tuple[Any, ...]:
+    """Return what a question must not change."""
+    host = world.host
+    return (
+        host.queue.counts.pods(),
+        [(item.key, item.attempts) for item in host.queue.pods()],
+        {
+            name: sorted(one.key for one in info.pods)
+            for name in ("a", "b")
+            if (info := host.cache.node_info(name))
+        },
+        dict(host.queue.nominated_pods()),
+        len(host.diagnoses),
+        [(item.ref.key, item.get("spec.nodeName")) for item in world.server.list("pods")],
+        NoSmall.reserved,
+    )
+
+
+async def asked(world: World, manifest: dict[str, Any]) -> PodFit:
+    before = trace(world)
+    found = await world.host.ask_fit(manifest)
+    await world.settle()
+    assert trace(world) == before
+    return found
+
+
+async def drained(world: World, name: str) -> DrainAnswer:
+    before = trace(world)
+    found = await world.host.ask_drain(name)
+    await world.settle()
+    assert trace(world) == before
+    return found
+
+
+async def test_pod_that_fits_gets_the_node_that_it_is_given_afterwards() -> None:
+    objects = [node("a", cpu="4"), node("b", cpu="4"), pod("old", cpu="3", nodeName="a")]
+    async with World(objects) as world:
+        await world.settle()
+        found = await asked(world, pod("web", cpu="1"))
+        assert (found.node, found.tied, found.message, found.preemption) == ("b", 1, "", None)
+        assert [item.node_name for item in found.scores] == ["b", "a"]
+        assert found.scores[0].plugins["NodeResourcesFit"] > found.scores[1].plugins["NodeResourcesFit"]
+        world.server.create(pod("web", cpu="1"))
+        await world.settle()
+        assert world.node_of("web") == "b"
+
+
+async def test_victims_are_named_and_live_on() -> None:
+    objects = [node("a", cpu="2"), node("b", cpu="1"), pod("low", cpu="2", nodeName="a")]
+    async with World(objects) as world:
+        await world.settle()
+        found = await asked(world, pod("high", cpu="2", priority=10))
+        assert (found.node, found.preemption and found.preemption.node) == ("", "a")
+        assert found.preemption is not None
+        assert found.preemption.victims == ["default/low"]
+        assert found.message.startswith("0/2 nodes are available: 2 Insufficient cpu. preemption: ")
+        assert [item.text for item in found.nearest] == ["node b lacks 1 CPU", "node a lacks 2 CPU"]
+        low = await asked(world, pod("equal", cpu="2"))
+        assert low.preemption is not None
+        assert (low.preemption.node, low.preemption.victims) == ("", [])
+
+
+@pytest.mark.parametrize("transport", ["in_process", "socket"])
+async def test_plugin_answers_the_same_on_either_transport(transport: str, tmp_path: Path) -> None:
+    objects = [
+        node("small-0"),
+        node("large-0"),
+        pod("m", nodeName="large-0", labels={"large": "yes"}),
+        pod("n", nodeName="large-0"),
+    ]
+    if transport == "in_process":
+        async with World(objects, [NoSmall]) as world:
+            await large_pods_stay_away(world)
+        return
+    async with plugin_process(tmp_path / "p.sock", "host.scheduler.test_questions:NoSmall") as process:
+        text = enabling(["NoSmall"]) + (
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
+            f"plugins:\n- {{name: NoSmall, endpoint: '{process.endpoint}', required: true,"
+            " points: {filter: {deadline: 10s, policy: Fail}}}\n"
+        )
+        async with World(objects, configuration=text) as world:
+            await large_pods_stay_away(world)
+
+
+async def large_pods_stay_away(world: World) -> None:
+    await world.settle()
+    found = await asked(world, pod("web", labels={"large": "yes"}))
+    assert (found.node, found.verdicts["small-0"].plugin) == ("large-0", "NoSmall")
+    answer = await drained(world, "large-0")
+    assert [(one.pod, one.node) for one in answer.moves] == [("default/m", ""), ("default/n", "small-0")]
+    (stuck,) = answer.stuck
+    assert [(item.plugin, item.reason, item.node_names) for item in stuck.rejections] == [
+        ("NoSmall", "too small for large pods", ("small-0",))
+    ]
+    assert "1 node(s) were being drained" in stuck.message
+
+
+async def test_drained_pods_take_room_from_each_other_and_the_most_important_goes_first() -> None:
+    objects = [
+        node("a", cpu="4"),
+        node("b", cpu="3"),
+        pod("low", cpu="2", nodeName="a"),
+        pod("high", cpu="2", nodeName="a", priority=5),
+        {**pod("agent", nodeName="a"), "metadata": {"name": "agent", "ownerReferences": [OWNER]}},
+        pod("other", nodeName="a", schedulerName="other"),
+    ]
+    async with World(objects) as world:
+        await world.settle()
+        answer = await drained(world, "a")
+        assert [(one.pod, one.node) for one in answer.moves] == [("default/high", "b"), ("default/low", "")]
+        assert answer.moves[1].message == (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were being drained."
+        )
+        assert answer.stay == {
+            "default/agent": "belongs to a DaemonSet",
+            "default/other": "is placed by another scheduler, other",
+        }
+        with pytest.raises(UnknownObjectError, match="there is no node aa: did you mean a"):
+            await world.host.ask_drain("aa")
+
+
+async def test_questions_wait_for_cycles_and_cycles_for_questions() -> None:
+    pods = [pod(f"p{i:02}") for i in range(40)]
+    async with World([node("a"), node("b")], [NoSmall]) as world:
+        for item in pods:
+            world.server.create(item)
+        drain = asyncio.ensure_future(world.host.ask_drain("a"))
+        answers = await asyncio.gather(*(world.host.ask_fit(pod(f"q{i}")) for i in range(5)))
+        assert (await drain).node == "a"
+        await world.settle()
+        assert all(one.node for one in answers)
+        assert all(world.node_of(f"p{i:02}") for i in range(40))
+
+
+async def test_question_after_the_loop_has_stopped_is_still_answered() -> None:
+    async with World([node("a")]) as world:
+        await world.settle()
+        world.host.scheduler.stop_popping()
+        assert (await world.host.ask_fit(pod("web"))).node == "a"
