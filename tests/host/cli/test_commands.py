@@ -90,7 +90,10 @@ def test_every_command_is_where_its_group_says() -> None:
     assert list(found) == [
         "bench",
         "check-config",
+        "compare",
         "completion",
+        "drain",
+        "fit",
         "migrate",
         "plugins",
         "scheduler",
