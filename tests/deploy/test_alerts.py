@@ -145,3 +145,38 @@ def test_alert_fires_for_its_trouble_alone(tmp_path: Path, alert: str) -> None:
     )
     done = subprocess.run([tool, "test", "rules", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
+    promtool() is None and not os.environ.get("CI"), reason="no promtool: `make envtest` brings it on Debian"
+)
+def test_without_leader_election_a_replica_that_runs_leads(tmp_path: Path) -> None:
+    """The process has no leader_election_master_status then."""
+    tool = promtool()
+    assert tool is not None, "no promtool, and CI must run this: `make envtest` brings it on Debian"
+    values = {
+        "replicaCount": 1,
+        "config": {"leaderElection": {"leaderElect": False}},
+        "metrics": {"prometheusRule": {"enabled": True}},
+    }
+    spec = the(rendered(values=values), "PrometheusRule")["spec"]
+    (rule,) = (one for one in spec["groups"][0]["rules"] if one["alert"] == "BerthLeaderLost")
+    expected = {
+        "exp_labels": {"namespace": "kube-system", **rule["labels"]},
+        "exp_annotations": rule["annotations"],
+    }
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": f"berth_build_info{{{OWN}}}", "values": "1x6 stale"}],
+        "alert_rule_test": [
+            {"eval_time": "6m", "alertname": "BerthLeaderLost"},
+            {"eval_time": "10m", "alertname": "BerthLeaderLost", "exp_alerts": [expected]},
+        ],
+    }
+    path = tmp_path / "test.yaml"
+    path.write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]})
+    )
+    done = subprocess.run([tool, "test", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
