@@ -96,6 +96,8 @@ class Settling:
         self._others_move = others_move or (lambda: False)
         self._slow: set[str] = set()
         """Ids of the binding cycles that the run ignores, as they took longer than STEP_S."""
+        self._delivers_slowly = False
+        """True while the steps do not wait for Unreserve and PostBind, as these took longer than STEP_S."""
         host.scheduler.before_pop = None if others_move is None else self._before_pop
         self._clock = clock
         self._changes = -1
@@ -155,14 +157,17 @@ class Settling:
             await asyncio.sleep(_POLL_S / 4)
             if time.monotonic() >= ends_s:
                 self._slow.update(attempt.cycle_id for attempt in self._host.binding.attempts())
+                self._delivers_slowly = self._host.attachments.delivering
                 return
 
     def _step_moves(self) -> bool:
         """Return True while an effect of an attempt that is over is pending."""
         host = self._host
+        delivers = host.attachments.delivering
+        self._delivers_slowly &= delivers
         return bool(
             host.cluster.undelivered_count
-            or host.attachments.delivering
+            or (delivers and not self._delivers_slowly)
             or host.status.pending_count
             or host.group_status.pending_count
             or host.waiting_pods.has_untaken_decision

@@ -20,6 +20,7 @@ from berth_sdk.serve.server import PluginServer
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from support.hosts import World, node, pod
+from support.waiting import until
 
 HELD_S = 0.5
 
@@ -189,3 +190,50 @@ async def test_served_post_bind_ends_before_the_next_step(tmp_path: Path, in_ste
                     await world.settle()
             assert [world.node_of(name) for name in ("a", "b")] == ["n0", "n0"]
             assert world.host.queue.scheduling_cycle == 2, "one attempt each"
+
+
+class NeverEnds(Plugin):
+    """Its PostBind ends when `let_go` is set."""
+
+    needs = (Need.nodes(),)
+    let_go: ClassVar[threading.Event] = threading.Event()
+
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Hang."""
+        self.let_go.wait(60.0)
+
+
+async def test_post_bind_that_hangs_holds_up_one_step_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "STEP_S", 0.05)
+    NeverEnds.let_go.clear()
+    with PluginServer({"NeverEnds": NeverEnds}) as server:
+        server.listen(f"unix:{tmp_path}/p.sock")
+        text = (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+            "- plugins: {multiPoint: {enabled: [{name: NeverEnds}]}}\n"
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
+            f"plugins:\n- {{name: NeverEnds, endpoint: 'unix://{tmp_path}/p.sock'}}\n"
+        )
+        async with World([node("n0")], configuration=text) as world:
+            settling, parts = settle.Settling(world.host, world.clock, lambda: False), vars(settle.Settling)
+            try:
+                world.server.create(pod("a"))
+                await until(lambda: world.host.attachments.delivering)
+                await until(lambda: not world.host.binding.active_count)
+                assert parts["_step_moves"](settling)
+                await parts["_step_is_over"](settling)
+                assert world.host.attachments.delivering
+                assert not parts["_step_moves"](settling)
+                NeverEnds.let_go.set()
+                await until(lambda: not world.host.attachments.delivering)
+                assert not parts["_step_moves"](settling)
+                NeverEnds.let_go.clear()
+                world.host.scheduler.before_pop = None
+                world.server.create(pod("b"))
+                await until(lambda: world.host.attachments.delivering)
+                assert parts["_step_moves"](settling)
+            finally:
+                NeverEnds.let_go.set()
+                world.host.scheduler.before_pop = None
