@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -163,6 +164,7 @@ class ExtenderServer:
         """Accept no new requests, wait for running ones, and close the plugin. Return False if a method of
         the plugin still runs; the plugin is not closed then.
         """
+        ends_s = time.monotonic() + self._settings.grace_s
         if self._runner is not None:
             await self._runner.cleanup()
         if self._follows is not None:
@@ -174,7 +176,7 @@ class ExtenderServer:
             pool.shutdown(wait=False, cancel_futures=True)
         if self.in_flight.count == 0:
             endings = Endings(CycleBook(), self._loop_thread)
-            limit_s = max(self._settings.grace_s, LEAST_CLOSE_S)
+            limit_s = max(ends_s - time.monotonic(), LEAST_CLOSE_S)
             await asyncio.to_thread(endings.close_all, [self._made], limit_s)
         self._loop_thread.stop()
         return self.in_flight.count == 0

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -430,3 +431,23 @@ async def test_plugin_is_closed_once_when_the_extender_stops() -> None:
             await asking.post("filter", about_names("a1", of=pod(labels={"end": "1"})))
             assert closed == before
     assert closed == ["closed", "closed later"]
+
+
+async def test_close_gets_what_open_requests_have_left_of_the_grace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_go = threading.Event()
+
+    class Hangs(Names):
+        def close(self) -> None:
+            let_go.wait(60.0)
+
+    now_s = iter([100.0, 100.3])
+    monkeypatch.setattr(serving, "LEAST_CLOSE_S", 0.1)
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    try:
+        async with extender(Hangs, node_cache_capable=True, grace_s=0.35):
+            caplog.clear()
+        assert caplog.messages == ["Hangs: close has not ended after 0.1 s"]
+    finally:
+        let_go.set()
