@@ -126,6 +126,8 @@ class EventInterest:
     `actions` are words (`add`, `delete`, `update`, `update.labels`, ...); empty: all actions.
     `label_selector` limits the interest to new objects with matching labels; the host evaluates the selector.
     `profiles` limits the interest to pods of these profiles, by schedulerName; empty: all profiles.
+
+    Raises PluginDefinitionError for one text in place of a tuple of texts.
     """
 
     resource: str
@@ -133,6 +135,16 @@ class EventInterest:
     hint: Hint = Hint.QUEUE
     label_selector: str = ""
     profiles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("actions", "profiles"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise PluginDefinitionError(
+                    f"EventInterest({self.resource!r}): {name} is one text, {value!r}: write ({value!r},)"
+                )
+            # A list would make the interest unusable as a key.
+            object.__setattr__(self, name, tuple(value))
 
     @property
     def action(self) -> ActionType:

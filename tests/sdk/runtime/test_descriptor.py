@@ -436,3 +436,14 @@ def test_what_an_instance_declares_is_checked_as_what_a_class_declares(
 ) -> None:
     with pytest.raises(PluginDefinitionError, match=words):
         describe_instance(ByArgs(declared))
+
+
+@pytest.mark.parametrize("name", ["actions", "profiles"])
+def test_event_takes_lists_and_refuses_one_text(name: str) -> None:
+    with pytest.raises(
+        PluginDefinitionError, match=rf"'Node'\): {name} is one text, 'add': write \('add',\)"
+    ):
+        EventInterest("Node", **{name: "add"})
+    listed: Any = {name: ["add"]}
+    assert EventInterest("Node", **listed) == EventInterest("Node", **{name: ("add",)})
+    assert len({EventInterest("Node", **listed)}) == 1
