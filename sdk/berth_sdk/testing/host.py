@@ -196,12 +196,22 @@ class PluginHost:
         self.clock.now_s = end_s
 
     def close(self) -> None:
-        """Call `close` of every plugin, the last one first, as at the end of a host. Raises the exceptions of
-        a plugin. Has no effect the second time.
+        """Call `close` of every plugin, the last one first; a real host closes its plugins at the same time.
+
+        Raises the exception of a plugin, and an ExceptionGroup for several, after the other plugins have been
+        closed. Has no effect the second time.
         """
         seats, self._seats_to_close = self._seats_to_close, []
+        raised: list[Exception] = []
         for seat in reversed(seats):
-            self.run(seat.runtime.close())
+            try:
+                self.run(seat.runtime.close())
+            except Exception as err:  # noqa: BLE001  # a plugin may raise anything
+                raised.append(err)
+        if len(raised) == 1:
+            raise raised[0]
+        if raised:
+            raise ExceptionGroup("close of several plugins", raised)
 
     # --- for attempts and handles --------------------------------------------------------------
 

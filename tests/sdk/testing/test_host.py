@@ -584,3 +584,30 @@ def test_exception_of_close_reaches_the_test() -> None:
 
     with pytest.raises(RuntimeError, match="stuck"):
         PluginHost(Stuck).close()
+
+
+def test_exception_of_close_leaves_no_other_plugin_open() -> None:
+    closed: list[str] = []
+
+    class First(Plugin):
+        def filter(self, state: CycleState, pod: Pod, node: NodeView) -> None:
+            return None
+
+        def close(self) -> None:
+            closed.append("First")
+
+    class Second(First):
+        def close(self) -> None:
+            raise RuntimeError("stuck")
+
+    class Third(First):
+        def close(self) -> None:
+            raise ValueError("stuck too")
+
+    with pytest.raises(RuntimeError, match="stuck"):
+        PluginHost(First, beside=[Second]).close()
+    assert closed == ["First"]
+    with pytest.raises(ExceptionGroup, match="several plugins") as caught:
+        PluginHost(First, beside=[Second, Third]).close()
+    assert [str(err) for err in caught.value.exceptions] == ["stuck too", "stuck"]
+    assert closed == ["First", "First"]
