@@ -440,10 +440,12 @@ def test_what_an_instance_declares_is_checked_as_what_a_class_declares(
 
 @pytest.mark.parametrize("name", ["actions", "profiles"])
 def test_event_takes_lists_and_refuses_one_text(name: str) -> None:
+    one: Any = {name: "add"}
     with pytest.raises(
         PluginDefinitionError, match=rf"'Node'\): {name} is one text, 'add': write \('add',\)"
     ):
-        EventInterest("Node", **{name: "add"})
+        EventInterest("Node", **one)
     listed: Any = {name: ["add"]}
-    assert EventInterest("Node", **listed) == EventInterest("Node", **{name: ("add",)})
+    several: Any = {name: ("add",)}
+    assert EventInterest("Node", **listed) == EventInterest("Node", **several)
     assert len({EventInterest("Node", **listed)}) == 1
