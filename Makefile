@@ -71,6 +71,7 @@ dist: $(STAMP) envtest
 envtest:
 	@sh tests/cluster/envtest/build.sh
 	@sh tests/deploy/promtool.sh
+	@sh tests/host/ui/chromium.sh
 
 e2e: $(STAMP)
 	@sh tests/cluster/envtest/build.sh e2e

@@ -58,6 +58,10 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.simulate",
             "Place the pods of manifests on their nodes, as the real host would, without a cluster.",
         ),
+        "ui": Listed(
+            "berth_host.cli.ui",
+            "Place the pods of manifests on their nodes, as berth simulate does, and show it as a page.",
+        ),
         "why": Listed(
             "berth_host.cli.why",
             "Explain why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",

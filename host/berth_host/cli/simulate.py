@@ -62,6 +62,7 @@ _CONFIG: Final = (
         help="KubeSchedulerConfiguration, with or without berth's own; - for standard input.",
     ),
 )
+_OUTPUT: Final = output_option("json and yaml print one object and nothing else.")
 RUN_OPTIONS: Final = (
     no_convert_option,
     feature_gates_option,
@@ -73,7 +74,7 @@ RUN_OPTIONS: Final = (
         show_default=True,
         help="Seed for the choice between nodes with equal scores.",
     ),
-    output_option("json and yaml print one object and nothing else."),
+    _OUTPUT,
     strict_option,
     verbose_option,
 )
@@ -84,6 +85,13 @@ def simulation_options(command: Command) -> Command:
     """Add the options of a simulation: its input, its configuration and its output."""
     for option in reversed((*INPUT_OPTIONS, *_CONFIG, *RUN_OPTIONS)):
         command = option(command)
+    return command
+
+
+def input_options(command: Command) -> Command:
+    """Add the options of a simulation whose result is not printed."""
+    for option in reversed((*INPUT_OPTIONS, *_CONFIG, *RUN_OPTIONS)):
+        command = command if option is _OUTPUT else option(command)
     return command
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from berth_sdk.kube_object import KubeObject
@@ -149,10 +150,38 @@ async def run(
     before the host stops; not called for an interrupted run. If the task is cancelled while pods are
     scheduled, as at Ctrl-C, the run ends with the results so far.
     """
-    host = _host(prepared)
     bound = _BoundCount(on_bound)
     bound_before = sum(bool(pod.get("spec.nodeName")) for pod in prepared.server.list("pods"))
     unsubscribe = prepared.server.store.subscribe(bound.see)
+    try:
+        async with hosted(prepared, say) as (host, settling):
+            started_s = instant_s()
+            is_interrupted = not await _has_settled(settling)
+            seconds = instant_s() - started_s
+            # Before the host stops: stopping undoes waiting attempts.
+            run_figures = Run(
+                seconds=seconds,
+                seed=prepared.request.seed,
+                bound_before=bound_before,
+                is_interrupted=is_interrupted,
+                lapses=tuple(lapses_of(host)),
+            )
+            report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
+            costs = costs_of(host)
+            lapses, remarks = list(run_figures.lapses), remarks_of(host)
+            if before_stop is not None and not is_interrupted:
+                await before_stop(host)
+    finally:
+        unsubscribe()
+    return Finished(report, host, prepared.server, costs, lapses, remarks)
+
+
+@asynccontextmanager
+async def hosted(
+    prepared: Prepared, say: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[tuple[Host, Settling]]:
+    """Yield the started host, and what runs it until nothing changes any more. `say`: as for `run`."""
+    host = _host(prepared)
     controllers = (VolumeController(prepared.server), ClaimController(prepared.server))
     telling = asyncio.create_task(tell_waits(host.attachments.attached_places.awaited, say))
     try:
@@ -164,30 +193,13 @@ async def run(
             others_move=lambda: not all(controller.is_idle for controller in controllers),
         )
         await host.start()
-        started_s = instant_s()
-        is_interrupted = not await _has_settled(settling)
-        seconds = instant_s() - started_s
-        # Before the host stops: stopping undoes waiting attempts.
-        run_figures = Run(
-            seconds=seconds,
-            seed=prepared.request.seed,
-            bound_before=bound_before,
-            is_interrupted=is_interrupted,
-            lapses=tuple(lapses_of(host)),
-        )
-        report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
-        costs = costs_of(host)
-        lapses, remarks = list(run_figures.lapses), remarks_of(host)
-        if before_stop is not None and not is_interrupted:
-            await before_stop(host)
+        yield host, settling
     finally:
         telling.cancel()
         await asyncio.wait({telling})
-        unsubscribe()
         for controller in controllers:
             controller.stop()
         await host.stop()
-    return Finished(report, host, prepared.server, costs, lapses, remarks)
 
 
 async def _has_settled(settling: Settling) -> bool:

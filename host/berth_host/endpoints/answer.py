@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,12 +28,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `content_type`: empty to send none."""
+    """An answer. `content_type`: empty to send none.
+
+    `parts`: the parts of a body that is sent while it is made, in place of `body`.
+    """
 
     body: bytes = b""
     content_type: str = PLAIN
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    parts: AsyncGenerator[bytes, None] | None = None
 
 
 Handler = Callable[[Request], Awaitable[Answer]]

@@ -19,7 +19,7 @@ class ServingOptions:
     `port`: 0 for no server. `cert_file`: if None, a certificate is made, in `cert_dir` if that is given (and
     used again at the next start), else in memory. `min_tls`: `VersionTLS12` or `VersionTLS13`. `ciphers`:
     IANA names of TLS 1.2. `always_allowed`: paths that need no right. `trust`: the CAs from flags; the others
-    are read from the cluster unless `skip_lookup`.
+    are read from the cluster unless `skip_lookup`. `ui`: whether the page is served at `/ui/`.
     """
 
     bind_address: str = "0.0.0.0"
@@ -37,3 +37,4 @@ class ServingOptions:
     skip_lookup: bool = False
     tolerate_lookup_failure: bool = True
     profiling: bool = True
+    ui: bool = False

@@ -17,10 +17,12 @@ from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.secrets import masked
 from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
+from berth_host.endpoints.watching import PERIOD_S, Listed, Watches
 from berth_host.errors.endpoints import QuestionError, UnknownObjectError
 from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
-from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
+from berth_host.explain.group_answering import WORDS, group_answer, groups_answer, unknown_group_text
+from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.queue_answer import PARTS, QueueQuery, queue_answer
@@ -85,6 +87,7 @@ def _plugin(
     condition = conditions[0] if conditions else None
     return {
         "name": first.name,
+        "version": first.descriptor.version,
         "runs": "inProcess" if condition is None else "attached",
         "available": first.available,
         "required": first.settings.required,
@@ -208,6 +211,11 @@ QUEUE_LIMIT: Final = 500
 """The number of pods that `/berth/v1/queue` lists without a parameter `limit`."""
 QUEUE_MOST: Final = 10_000
 """The most pods that one answer lists."""
+_LISTS: Final = {
+    f"{PREFIX}queue": Listed("pods", "uid"),
+    f"{PREFIX}nodes": Listed("nodes", 0),
+    f"{PREFIX}{_GROUPS}": Listed("groups", "key"),
+}
 
 
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
@@ -244,11 +252,13 @@ class AnsweringProcess(Protocol):
 class Answers:
     """The handler of all paths below PREFIX."""
 
-    def __init__(self, process: AnsweringProcess) -> None:
+    def __init__(self, process: AnsweringProcess, period_s: float = PERIOD_S) -> None:
+        """Create the handler. `period_s`: seconds between two looks of a watch."""
         self._process = process
+        self.watches = Watches(self._value, _LISTS, period_s)
 
     async def answer(self, request: Request) -> Answer:
-        """Answer one request."""
+        """Answer one request; with `watch=true` as a stream."""
         parts = request.path.removeprefix(PREFIX).split("/")
         if parts == ["fit"]:
             return await self._fit(request)
@@ -256,21 +266,48 @@ class Answers:
             return failure(405, "MethodNotAllowed", f"{request.path} is read with GET")
         if len(parts) == 3 and parts[0] == "nodes" and parts[1] and parts[2] == "drain":
             return await self._drain(parts[1])
+        watch = (request.query.get("watch") or ("false",))[0]
+        if watch not in ("true", "false"):
+            return failure(400, "BadRequest", f"watch={watch[:_SHOWN]} is neither true nor false")
+        if watch == "true" and request.method == "GET":
+            return await self.watches.answer(request)
+        value = await self._value(request)
+        return value if isinstance(value, Answer) else as_json(value)
+
+    async def _value(self, request: Request) -> dict[str, Any] | Answer:
+        """Return the object to answer, or an error."""
+        parts = request.path.removeprefix(PREFIX).split("/")
         if parts == ["plugins"]:
             return self._plugins()
         if parts == ["queue"]:
             return self._queue(request)
+        if parts == ["nodes"]:
+            return await self._nodes(request)
+        if parts == [_GROUPS]:
+            return self._groups()
         if len(parts) == 3 and parts[0] == _PODS and parts[1] and parts[2]:
             return await self._pod(f"{parts[1]}/{parts[2]}", request)
         if len(parts) == 3 and parts[0] == _GROUPS and parts[1] and parts[2]:
             return await self._group(parts[1], parts[2], request)
         return not_found()
 
-    def _plugins(self) -> Answer:
+    def _plugins(self) -> dict[str, Any] | Answer:
         host = self._process.host
-        return _not_ready("it has just been started") if host is None else as_json(plugins_answer(host))
+        return _not_ready("it has just been started") if host is None else plugins_answer(host)
 
-    def _queue(self, request: Request) -> Answer:
+    async def _nodes(self, request: Request) -> dict[str, Any] | Answer:
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
+        pod = (request.query.get("pod") or ("",))[0]
+        found = await nodes_answer(host, pod)
+        return failure(404, "NotFound", unknown_text(host, pod)) if found is None else found
+
+    def _groups(self) -> dict[str, Any] | Answer:
+        host = self._leader()
+        return host if isinstance(host, Answer) else groups_answer(host)
+
+    def _queue(self, request: Request) -> dict[str, Any] | Answer:
         host = self._leader()
         if isinstance(host, Answer):
             return host
@@ -284,7 +321,7 @@ class Answers:
         if part and part not in PARTS:
             return failure(400, "BadRequest", f"part={part[:_SHOWN]} is none of {', '.join(PARTS)}")
         query = QueueQuery(limit=int(limit), part=part, reason=given.get("reason", ""))
-        return as_json(queue_answer(host, query))
+        return queue_answer(host, query)
 
     async def _fit(self, request: Request) -> Answer:
         if request.method != "POST":
@@ -313,7 +350,7 @@ class Answers:
             return _not_ready("it is on standby, and only the leader schedules pods: ask the leader")
         return host
 
-    async def _group(self, namespace: str, name: str, request: Request) -> Answer:
+    async def _group(self, namespace: str, name: str, request: Request) -> dict[str, Any] | Answer:
         host = self._leader()
         if isinstance(host, Answer):
             return host
@@ -323,9 +360,9 @@ class Answers:
         found = await group_answer(host, word, namespace, name)
         if found is None:
             return failure(404, "NotFound", unknown_group_text(host, word, f"{namespace}/{name}"))
-        return as_json(found.as_json())
+        return found.as_json()
 
-    async def _pod(self, key: str, request: Request) -> Answer:
+    async def _pod(self, key: str, request: Request) -> dict[str, Any] | Answer:
         host = self._leader()
         if isinstance(host, Answer):
             return host
@@ -337,7 +374,7 @@ class Answers:
         found = await pod_answer(host, key, node=node, attempts=_COUNTS[count])
         if found is None:
             return failure(404, "NotFound", unknown_text(host, key))
-        return as_json(found.as_json())
+        return found.as_json()
 
 
 async def _answered(host: HostOnPages, asked: Awaitable[PodFit | DrainAnswer]) -> Answer:

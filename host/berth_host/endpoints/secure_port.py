@@ -29,6 +29,9 @@ from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import PREFIX as ANSWERS
 from berth_host.endpoints.pages import Answers, HostOnPages
 from berth_host.endpoints.server import EndpointServer
+from berth_host.endpoints.ui import PATH as UI_PATH
+from berth_host.endpoints.ui import PREFIX as UI
+from berth_host.endpoints.ui import Ui
 from berth_host.metrics import families
 from berth_host.metrics.exposition import CONTENT_TYPE, Exposition
 from berth_host.metrics.pod_resources import pod_resources_text
@@ -172,6 +175,10 @@ def make_endpoints(
     _add_checks(server, process)
     _add_pages(server, process, metrics, dict(settings.flags))
     server.add_route(ANSWERS, Answers(process).answer)
+    if settings.serving.ui:
+        ui = Ui()
+        server.add_page(UI_PATH, ui.answer, listed=True)
+        server.add_route(UI, ui.answer)
     if process.configuration.scheduler.enable_profiling:
         server.add_route(PREFIX, Profiling().answer)
         server.add_page("/debug/flags/v", verbosity(lambda value: log.change_level(log.level_of(value))))

@@ -36,6 +36,7 @@ from berth_host.endpoints.certificates import ClientAuthorities, ServingCertific
 from berth_host.endpoints.health import KINDS, Check, Health
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.patience import HANDSHAKE_WITHIN_S, Patience
+from berth_host.endpoints.sending import query_of, sent
 from berth_host.errors.endpoints import EndpointError, ReviewError
 from berth_host.log import get_logger
 from berth_host.metrics.slis import HealthMetrics
@@ -46,7 +47,6 @@ RENEW_S: Final = 60.0
 """Seconds between checks of the certificate files and of the cluster's CAs for clients."""
 _SHUTDOWN_S: Final = 2.0
 _MAX_BODY_BYTES: Final = 256 * 1024
-_CACHE_CONTROL: Final = ("Cache-Control", "no-cache, private")
 
 
 class EndpointServer:
@@ -225,14 +225,10 @@ class EndpointServer:
         except Exception as err:  # An error of a page must not end the connection or the server.
             log.error("endpoints.failed", path=raw.path, exc_info=err)
             answer = failure(500, "InternalError", f"an error on the server: {type(err).__name__}")
+        try:
+            return await sent(raw, answer)
         finally:
             self._patience.answered(raw.protocol)
-        headers = [_CACHE_CONTROL, *answer.headers.items()]
-        if answer.content_type:
-            headers.append(("Content-Type", answer.content_type))
-        if not answer.body:
-            headers.append(("Content-Length", "0"))
-        return web.Response(status=answer.status, body=answer.body or None, headers=headers)
 
     async def _answer(self, raw: BaseRequest) -> Answer:
         headers: dict[str, list[str]] = {}
@@ -241,13 +237,10 @@ class EndpointServer:
         user = await self._authentication.user_of(headers, self._certificate_of(raw))
         if user is None:
             return unauthorized()
-        query: dict[str, list[str]] = {}
-        for name, value in raw.query.items():
-            query.setdefault(name, []).append(value)
         request = Request(
             method=raw.method,
             path=raw.path,
-            query=query,
+            query=query_of(raw),
             accept=",".join(headers.get("accept", ())),
             user=user,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup, group_key
@@ -48,6 +48,39 @@ async def group_answer(host: AnsweringHost, word: str, namespace: str, name: str
         return None
     kind = found[0]
     return await _answer(host, kind, namespace, name)
+
+
+def groups_answer(host: AnsweringHost) -> dict[str, Any]:
+    """Return every group with its state and members, in the order of kind, namespace and name."""
+    return {
+        "groups": [
+            _listed(host, group)
+            for group in sorted(
+                host.cache.groups.objects(), key=lambda one: (one.kind, one.namespace, one.name)
+            )
+        ],
+        "answeredAt": timestamp(host.clock.now_s()),
+    }
+
+
+def _listed(host: AnsweringHost, group: PodGroup) -> dict[str, Any]:
+    """Return one row of the list: the fields that `GroupAnswer.as_json` has under the same names."""
+    groups, key = host.cache.groups, group.key
+    pods, root, members = _pods(groups, key), groups.root(key), _counted(groups, group)
+    held = host.queue.places.find(key if root is None else root.key)
+    entity = None if held is None or not held[1].is_group else held[1]
+    record, _ = host.group_records.get(key) or (None, 0.0)
+    state = _state(host, key, pods, members, None if held is None or entity is None else (held[0], entity))
+    return {
+        "key": key,
+        "podGroup": f"{group.namespace}/{group.name}",
+        "kind": group.kind,
+        "state": state.value,
+        "message": _message(host, key, state, pods, members, record, entity),
+        "pods": len(pods),
+        "members": members.as_json(),
+        "since": None if entity is None else timestamp(entity.timestamp_us / 1e6),
+    }
 
 
 def unknown_group_text(host: AnsweringHost, word: str, key: str) -> str:

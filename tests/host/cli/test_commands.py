@@ -98,6 +98,7 @@ def test_every_command_is_where_its_group_says() -> None:
         "plugins",
         "scheduler",
         "simulate",
+        "ui",
         "why",
     ]
     assert all(command.name == name for name, command in found.items())

@@ -1,4 +1,4 @@
-"""`kubectl berth why POD`, `why podgroup NAME` and `plugins`: the answers of a running host.
+"""`kubectl berth why POD`, `why podgroup NAME`, `plugins` and `ui`: the answers of a running host.
 
 Exit codes:
 0 the pod is bound or the group placed, or the query was answered; 1 no answer (the host cannot be reached,
@@ -20,14 +20,18 @@ import click
 from berth_host import log
 from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Commands, Listed
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
+from berth_host.cli.kubectl.passing import Passing
 from berth_host.cli.kubectl.target import finding_options, server_options, target
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cli.rendering.why_group import group_answer_text
+from berth_host.cli.ui import address_text, port_option, stop_request
 from berth_host.cluster.kube.user_config import UserConfig
+from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.errors.cluster import ClientConfigError
+from berth_host.errors.endpoints import EndpointError
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.group_answer import GroupAnswer, GroupWhere
 from berth_host.explain.group_answering import WORDS
@@ -152,6 +156,37 @@ def show_running_plugins(options: Mapping[str, Any], output: str, *, watch: bool
         fail(err)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+@kubectl_berth.command()
+@port_option
+@server_options
+@finding_options
+def ui(port: int, **options: Any) -> None:
+    """Serve the page of the cluster's scheduler on 127.0.0.1, until Ctrl-C.
+
+    The page sees what your credentials may read: the right get on the nonResourceURL /berth/v1/* is
+    enough, and the scheduler need not serve the page itself. Every user of this machine can open the page.
+    """
+    log.configure("ERROR")
+    try:
+        asyncio.run(_serve(options, port))
+    except AskError as err:
+        fail(err)
+
+
+async def _serve(options: Mapping[str, Any], port: int) -> None:
+    stopped = stop_request()
+    async with Passing(options) as passing:
+        server = LoopbackServer(passing.answer)
+        try:
+            await server.start(port)
+            click.echo(address_text(server))
+            await stopped.wait()
+        except EndpointError as err:
+            raise AskError(str(err), BAD_USAGE) from err
+        finally:
+            await server.stop()
 
 
 async def _watch(options: Mapping[str, Any], output: str) -> None:

@@ -120,6 +120,7 @@ LEADER_ELECTION: Final = (
 _SECURE_SERVING: Final = (
     Flag("bind-address", ADDRESS, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
     Flag("secure-port", INT, 10259, "HTTPS port of the endpoints; 0: no endpoints."),
+    Flag("ui", BOOL, False, "Serve the page at /ui/ of the HTTPS port. A flag of berth alone."),
     Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; created if absent."),
     Flag(
         "tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; self-signed if not given."

@@ -268,6 +268,7 @@ def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingO
         skip_lookup=flags.is_on("authentication-skip-lookup"),
         tolerate_lookup_failure=flags.is_on("authentication-tolerate-lookup-failure"),
         profiling=configuration.scheduler.enable_profiling,
+        ui=flags.is_on("ui"),
     )
 
 

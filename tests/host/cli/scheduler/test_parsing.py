@@ -126,6 +126,7 @@ def test_every_flag_of_kube_scheduler_is_known() -> None:
     own = {
         "no-convert",
         "event-loop",
+        "ui",
         "emulation-forward-compatible",
         "runtime-config-emulation-forward-compatible",
     }

@@ -1,0 +1,97 @@
+"""`berth ui`: run the simulation, and serve it as a page until Ctrl-C.
+
+The host stays until the end, so the page shows the pods while they are scheduled, and what is pending after
+that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from berth_host.app import Host
+from berth_host.cli import plugin_output
+from berth_host.cli.input_errors import fail, reported
+from berth_host.cli.simulate import input_options, prepared
+from berth_host.cli.simulation import Prepared, hosted
+from berth_host.endpoints.loopback import LoopbackServer
+from berth_host.endpoints.pages import Answers
+from berth_host.errors.endpoints import EndpointError
+from berth_host.process import event_loop
+
+DEFAULT_PORT: Final = 8610
+
+port_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port of the page on 127.0.0.1; 0: any free one.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """The simulation as a process of the pages."""
+
+    host: Host
+    is_connected: bool = True
+    is_leading: bool = True
+
+
+@click.command()
+@input_options
+@port_option
+def ui(port: int, **options: Any) -> None:
+    """Place the pods of manifests on their nodes, as berth simulate does, and show it as a page.
+
+    Prints the address of the page, and serves it until Ctrl-C. Every user of this machine can open it.
+    """
+    output = sys.stdout
+    with reported():
+        ready = prepared(options)
+        with plugin_output.on_standard_error():
+            try:
+                event_loop.run(_serve(ready, port, lambda text: click.echo(text, file=output)))
+            except EndpointError as err:
+                fail(f"error: {err}")
+
+
+def stop_request() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set, in the running loop."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def address_text(server: LoopbackServer) -> str:
+    """Return the line that names the address of the page."""
+    return f"serving the page at {server.url} (Ctrl-C ends it)"
+
+
+async def _serve(ready: Prepared, port: int, tell: Callable[[str], None]) -> None:
+    """Run the simulation, and serve the page, until a signal."""
+    stopped = stop_request()
+    async with hosted(ready, lambda text: click.echo(text, err=True)) as (host, settling):
+        server = LoopbackServer(Answers(_Simulated(host)).answer)
+        await server.start(port)
+        running = asyncio.create_task(settling.run())
+        waiting = asyncio.create_task(stopped.wait())
+        try:
+            tell(address_text(server))
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running  # its error ends the command
+                await waiting
+        finally:
+            for task in (running, waiting):
+                task.cancel()
+            await asyncio.wait({running, waiting})
+            await server.stop()

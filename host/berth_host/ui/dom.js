@@ -1,0 +1,77 @@
+// Makes elements, and the texts that several views share.
+
+/** Return an element. `props`: properties and attributes; `children`: elements and texts, null is left out. */
+export function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name === "className" ? "class" : name, value === true ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** Set a text where it differs: an unchanged text costs no layout, and is not read out again. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Return a table. `columns`: {title, number}; `rows`: lists of texts and elements, the first one names the row. */
+export function table(caption, columns, rows) {
+  const cell = (row, value, index) =>
+    el(index ? "td" : "th", { scope: index ? null : "row", class: columns[index].number ? "number" : null }, value ?? "");
+  return el("table", {},
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, columns.map((column) =>
+      el("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, index) => cell(row, value, index))))));
+}
+
+/** Return the list of names and values. */
+export function facts(pairs) {
+  return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** Return a time span in two units, as `kubectl get` does. `from`, `to`: times as texts. */
+export function span(from, to) {
+  const seconds = Math.max(0, Math.round((Date.parse(to) - Date.parse(from)) / 1000));
+  if (Number.isNaN(seconds)) return "";
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  const first = units.findIndex(([, size]) => seconds >= size);
+  if (first < 0) return "0s";
+  const [unit, size] = units[first];
+  const rest = seconds % size;
+  const next = units[first + 1];
+  const more = next && Math.floor(rest / next[1]);
+  return `${Math.floor(seconds / size)}${unit}${more ? `${more}${next[0]}` : ""}`;
+}
+
+/** Return the time of day of a time, with milliseconds, in UTC. */
+export function clock(time) {
+  return time ? time.slice(11, 23) : "";
+}
+
+export function count(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+/** Return an amount of a resource in its usual unit. `amount`: cpu in milli, others in base units. */
+export function amount(resource, amount) {
+  if (amount === null || amount === undefined) return "none";
+  if (resource === "cpu") return String(amount / 1000);
+  if (resource !== "memory" && resource !== "ephemeral-storage" && !resource.startsWith("hugepages-")) {
+    return amount.toLocaleString("en");
+  }
+  const units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+  let unit = 0;
+  let left = amount;
+  for (; left >= 1024 && unit < units.length - 1; unit += 1) left /= 1024;
+  return `${Number(left.toFixed(1))}${units[unit]}`;
+}
+
+/** Return the link of a pod's view. `key`: NAMESPACE/NAME. */
+export function podLink(key) {
+  return `#/pods/${key.split("/").map(encodeURIComponent).join("/")}`;
+}

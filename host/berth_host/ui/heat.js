@@ -1,0 +1,136 @@
+// A canvas with one cell per node, coloured by a value from 0 to 1. The table below the canvas has the same values.
+
+const GAP = 1;
+const LEAST_CELL = 6;
+const MOST_CELL = 34;
+const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+const TABLE = Array.from({ length: 101 }, (_, index) => {
+  const at = (index / 100) * (STOPS.length - 1);
+  const low = Math.min(STOPS.length - 2, Math.floor(at));
+  const part = STOPS[low].map((from, channel) => Math.round(from + (STOPS[low + 1][channel] - from) * (at - low)));
+  return `rgb(${part.join(" ")})`;
+});
+
+/** Return the colour of a value from 0 to 1. */
+export function colour(value) {
+  return TABLE[Math.round(100 * Math.min(1, Math.max(0, value)))];
+}
+
+/**
+ * The map. `chosen(index)` is called when a cell is chosen with the pointer, or with the arrow keys.
+ *
+ * Cells keep their place while the nodes stay, so that a change of one node is a change of one cell.
+ */
+export class HeatMap {
+  constructor(label, chosen) {
+    this.chosen = chosen;
+    this.cells = [];
+    this.selected = -1;
+    this.frame = 0;
+    this.canvas = document.createElement("canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", label);
+    this.canvas.addEventListener("click", (event) => {
+      const index = this.at(event);
+      if (index >= 0) this.select(index);
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      const cell = this.cells[this.at(event)];
+      const text = cell ? cell.text : "";
+      if (this.canvas.title !== text) this.canvas.title = text;
+    });
+    this.canvas.addEventListener("keydown", (event) => this.move(event));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.canvas);
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.redraw = () => this.draw();
+    this.scheme.addEventListener("change", this.redraw);
+  }
+
+  /** Show these cells: {fill, text, mark}. `fill`: a colour; null: no value. `mark`: true for a cross. */
+  set(cells, label) {
+    this.cells = cells;
+    this.canvas.setAttribute("aria-label", label);
+    this.draw();
+  }
+
+  draw() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.paint();
+    });
+  }
+
+  paint() {
+    const width = this.canvas.clientWidth;
+    if (!width) return;
+    const room = Math.sqrt((width * innerHeight * 0.4) / Math.max(1, this.cells.length));
+    this.size = Math.min(MOST_CELL, Math.max(LEAST_CELL, Math.floor(room)));
+    this.columns = Math.max(1, Math.floor(width / this.size));
+    const height = Math.max(1, Math.ceil(this.cells.length / this.columns)) * this.size;
+    const scale = devicePixelRatio;
+    if (this.canvas.width !== Math.round(width * scale) || this.canvas.height !== Math.round(height * scale)) {
+      this.canvas.width = Math.round(width * scale);
+      this.canvas.height = Math.round(height * scale);
+      this.canvas.style.height = `${height}px`;
+    }
+    const style = getComputedStyle(this.canvas);
+    const context = this.canvas.getContext("2d");
+    const none = style.getPropertyValue("--line");
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    const inner = this.size - GAP;
+    this.cells.forEach((cell, index) => {
+      const [x, y] = this.place(index);
+      context.fillStyle = cell.fill ?? none;
+      context.fillRect(x, y, inner, inner);
+      if (!cell.mark) return;
+      context.strokeStyle = style.color;
+      context.beginPath();
+      context.moveTo(x + 1, y + 1);
+      context.lineTo(x + inner - 1, y + inner - 1);
+      context.stroke();
+    });
+    if (this.selected >= 0 && this.selected < this.cells.length) {
+      const [x, y] = this.place(this.selected);
+      context.lineWidth = 3;
+      context.strokeStyle = style.getPropertyValue("--focus");
+      context.strokeRect(x, y, inner, inner);
+      context.lineWidth = 1;
+    }
+  }
+
+  place(index) {
+    return [(index % this.columns) * this.size, Math.floor(index / this.columns) * this.size];
+  }
+
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left) / this.size);
+    const index = Math.floor((event.clientY - box.top) / this.size) * this.columns + column;
+    return column >= 0 && column < this.columns && index < this.cells.length ? index : -1;
+  }
+
+  move(event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns };
+    const step = steps[event.key];
+    if (step === undefined || !this.cells.length) return;
+    event.preventDefault();
+    this.select(Math.min(this.cells.length - 1, Math.max(0, this.selected < 0 ? 0 : this.selected + step)));
+  }
+
+  select(index) {
+    this.selected = index;
+    this.draw();
+    this.chosen(index);
+  }
+
+  /** Stop watching the size of the canvas and the colour scheme. */
+  close() {
+    this.observer.disconnect();
+    this.scheme.removeEventListener("change", this.redraw);
+    cancelAnimationFrame(this.frame);
+  }
+}

@@ -1,0 +1,141 @@
+// A table of any length, of which only the rows in view are in the document.
+
+import { el, setText } from "./dom.js";
+
+const OVERSCAN = 8;
+const ROW_PX = 28;
+
+/**
+ * The table. `columns`: {title, width, number, text(row), link(row)}; the first column names the row.
+ *
+ * Keys: the arrows, Page Up, Page Down, Home and End move from row to row; Tab leaves the table.
+ */
+export class List {
+  constructor(label, columns) {
+    this.columns = columns;
+    this.rows = [];
+    this.active = 0;
+    this.shown = [];
+    this.before = el("tr", { class: "spacer", "aria-hidden": "true" }, el("td", { colSpan: columns.length }));
+    this.after = el("tr", { class: "spacer", "aria-hidden": "true" }, el("td", { colSpan: columns.length }));
+    this.body = el("tbody", {}, this.before, this.after);
+    this.table = el("table", {},
+      el("caption", { class: "unseen" }, label),
+      el("colgroup", {}, columns.map((column) => {
+        const col = el("col");
+        col.style.width = column.width;
+        return col;
+      })),
+      el("thead", {}, el("tr", { "aria-rowindex": "1" }, columns.map((column) =>
+        el("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
+      this.body);
+    this.element = el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": label }, this.table);
+    this.element.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.element.addEventListener("keydown", (event) => this.move(event));
+    this.body.addEventListener("focusin", (event) => {
+      const row = event.target.closest("tr");
+      if (row?.index !== undefined) this.activate(row.index);
+    });
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  /** Show these rows from now on. */
+  set(rows) {
+    this.rows = rows;
+    this.active = Math.min(this.active, Math.max(0, rows.length - 1));
+    this.table.setAttribute("aria-rowcount", String(rows.length + 1));
+    this.draw();
+  }
+
+  draw() {
+    const height = this.element.clientHeight;
+    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_PX) - OVERSCAN);
+    const last = Math.min(this.rows.length, first + Math.ceil(height / ROW_PX) + 2 * OVERSCAN);
+    const had = this.body.contains(document.activeElement);
+    while (this.shown.length < last - first) {
+      const row = this.make();
+      this.shown.push(row);
+      this.body.insertBefore(row, this.after);
+    }
+    while (this.shown.length > Math.max(0, last - first)) this.shown.pop().remove();
+    this.shown.forEach((row, offset) => this.fill(row, first + offset));
+    this.space(this.before, first);
+    this.space(this.after, Math.max(0, this.rows.length - last));
+    if (had) this.focus();
+  }
+
+  space(row, count) {
+    const height = `${count * ROW_PX}px`;
+    if (row.firstChild.style.height !== height) row.firstChild.style.height = height;
+  }
+
+  make() {
+    return el("tr", {}, this.columns.map((column, index) => {
+      const cell = el(index ? "td" : "th", { scope: index ? null : "row", class: column.number ? "number" : null });
+      if (column.link) cell.append(el("a", { href: "#", tabIndex: -1 }));
+      return cell;
+    }));
+  }
+
+  fill(element, index) {
+    const row = this.rows[index];
+    if (element.index !== index) {
+      element.index = index;
+      element.setAttribute("aria-rowindex", String(index + 2));
+    }
+    this.columns.forEach((column, at) => {
+      const cell = element.children[at];
+      const text = column.text(row);
+      if (!column.link) {
+        setText(cell, text);
+        if (cell.title !== text && text.length > 20) cell.title = text;
+        return;
+      }
+      const link = cell.firstChild;
+      setText(link, text);
+      const href = column.link(row);
+      if (link.getAttribute("href") !== href) link.setAttribute("href", href);
+      const tab = index === this.active ? 0 : -1;
+      if (link.tabIndex !== tab) link.tabIndex = tab;
+    });
+  }
+
+  activate(index) {
+    if (index === this.active) return;
+    this.active = index;
+    for (const row of this.shown) {
+      for (const link of row.querySelectorAll("a")) link.tabIndex = row.index === index ? 0 : -1;
+    }
+  }
+
+  focus() {
+    const row = this.shown.find((one) => one.index === this.active);
+    const target = row?.querySelector("a") ?? this.element;
+    if (document.activeElement !== target) target.focus({ preventScroll: true });
+  }
+
+  move(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey || !this.rows.length) return;
+    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW_PX) - 2);
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
+    const step = steps[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const isInside = this.body.contains(document.activeElement);
+    const from = isInside ? this.active : this.active - Math.sign(step) * (Math.abs(step) === 1 ? 1 : 0);
+    const to = Math.min(this.rows.length - 1, Math.max(0, from + step));
+    this.activate(to);
+    const top = to * ROW_PX;
+    const bottom = top + 2 * ROW_PX - this.element.clientHeight;
+    if (this.element.scrollTop > top) this.element.scrollTop = top;
+    else if (this.element.scrollTop < bottom) this.element.scrollTop = bottom;
+    this.draw();
+    this.focus();
+  }
+
+  /** Stop watching the size of the element. */
+  close() {
+    this.observer.disconnect();
+  }
+}

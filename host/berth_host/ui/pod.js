@@ -1,0 +1,146 @@
+// One pod: where it is, its attempts, what each plugin said of the nodes, scores, nearest fit, timeline.
+
+import { amount, clock, count, el, facts, setText, span, table } from "./dom.js";
+
+const ATTEMPTS = 5;
+const NAMES_SHOWN = 50;
+const GOOD = ["bound", "binding", "scheduling", "scheduled"];
+const BAD = ["unschedulable", "error", "rejected", "failed"];
+export const COLOURS = ["#2a78b5", "#c26a13", "#2f8f4e", "#a0439b", "#b3333b", "#6a6f1a", "#4c5bd4", "#8a5a2b", "#0f8a8a", "#7a7a7a"];
+
+/** Return a text in the colour of a state; the word itself says it, too. */
+export function stateText(state) {
+  const kind = GOOD.includes(state) ? "good" : BAD.includes(state) ? "bad" : "warn";
+  return el("span", { class: `state ${kind}` }, state);
+}
+
+function nodeNames(names) {
+  const more = names.length - NAMES_SHOWN;
+  return el("details", {},
+    el("summary", {}, count(names.length, "node")),
+    el("p", { class: "names" }, names.slice(0, NAMES_SHOWN).join(", ") + (more > 0 ? ` and ${more} more` : "")));
+}
+
+function section(name, ...children) {
+  return el("section", { "aria-label": name }, el("h2", {}, name), children);
+}
+
+function head(value) {
+  const queue = value.queue ?? {};
+  return facts([
+    ["State", stateText(value.state)],
+    ["Message", value.message],
+    ["Node", value.node],
+    ["Nominated to", value.nominatedNode],
+    ["Scheduler", value.schedulerName],
+    ["Attempts", String(value.attempts)],
+    ["In this part since", queue.since && `${clock(queue.since)} (${span(queue.since, value.answeredAt)})`],
+    ["Retried at", queue.retryAt && clock(queue.retryAt)],
+    ["Rejected by", queue.rejectedBy?.join(", ")],
+    ["Gated by", queue.gatedBy && `${queue.gatedBy} ${queue.gateMessage}`],
+    ["Group", queue.group],
+    ["Held room", value.heldRoom && `${count(value.heldRoom.pods, "place")} for ${value.heldRoom.group}`],
+    ["Waits at Permit", value.permit && `for ${value.permit.plugins.join(", ")}, until ${clock(value.permit.until)}`],
+    ["Wakes", value.wakes.length
+      && [...new Set(value.wakes.map((one) => `${one.resource} ${one.actions.join("|")}`))].join(", ")],
+  ].map(([name, fact]) => [name, fact || null]));
+}
+
+function verdicts(value) {
+  if (!value.nodes) return section("Verdicts of plugins", el("p", { class: "soft" }, "The pod was not tried on nodes yet."));
+  const counts = `${value.feasible} of ${count(value.nodes, "node")} passed every filter in attempt ${value.attempts}`;
+  if (!value.rejections.length) return section("Verdicts of plugins", el("p", {}, `${counts}.`));
+  return section("Verdicts of plugins", el("div", { class: "wide" }, table(counts,
+    [{ title: "Plugin" }, { title: "Reason" }, { title: "Rejected" }],
+    value.rejections.map((one) => [one.plugin, one.reason, nodeNames(one.nodes)]))));
+}
+
+function scores(value) {
+  if (!value.scores.length) return null;
+  const plugins = [...new Set(value.scores.flatMap((one) => Object.keys(one.plugins)))];
+  const colours = Object.fromEntries(plugins.map((name, index) => [name, COLOURS[index % COLOURS.length]]));
+  const most = Math.max(1, ...value.scores.map((one) => one.total));
+  const key = (name) => {
+    const box = el("i", { class: "key", "aria-hidden": "true" });
+    box.style.background = colours[name];
+    return box;
+  };
+  const bar = (one) => {
+    const parts = el("div", { class: "bars", "aria-hidden": "true" });
+    for (const [name, score] of Object.entries(one.plugins)) {
+      const part = el("i");
+      part.style.width = `${(100 * Math.max(0, score.normalized * score.weight)) / most}%`;
+      part.style.background = colours[name];
+      parts.append(part);
+    }
+    return parts;
+  };
+  const text = (score) => (score ? `${score.normalized * score.weight} (raw ${score.raw}, weight ${score.weight})` : "");
+  const rows = value.scores.map((one) => [one.node, bar(one), String(one.total), ...plugins.map((name) => text(one.plugins[name]))]);
+  const made = table("The best nodes; each plugin's part is its normalized score by its weight",
+    [{ title: "Node" }, { title: "Score as a bar" }, { title: "Total", number: true }, ...plugins.map((title) => ({ title }))], rows);
+  made.querySelectorAll("thead th").forEach((cell, index) => index > 2 && cell.prepend(key(plugins[index - 3])));
+  return section("Scores", el("div", { class: "wide" }, made));
+}
+
+function nearest(value) {
+  if (!value.nearestFit.length) return null;
+  return section("Nearest fit", table("What the nodes lack for this pod",
+    [{ title: "What is missing" }, { title: "Lacking" }, { title: "Nodes" }],
+    value.nearestFit.map((one) => [
+      one.text,
+      Object.entries(one.lacking).map(([name, lacking]) => `${name} ${amount(name, lacking)}`).join(", "),
+      nodeNames(one.nodes),
+    ])));
+}
+
+function attempts(value) {
+  if (!value.lastAttempts.length) return null;
+  return section("Attempts", el("div", { class: "wide" }, table("The last attempts, the latest first",
+    [{ title: "Attempt" }, { title: "Outcome" }, { title: "Began" }, { title: "Took", number: true }, { title: "Feasible" },
+      { title: "Node" }, { title: "Message" }],
+    value.lastAttempts.map((one) => [
+      String(one.attempt), stateText(one.outcome), clock(one.startedAt), `${one.durationMs} ms`,
+      `${one.feasible} of ${one.nodes}`, one.node ?? one.nominatedNode ?? "",
+      [one.message, ...one.notes].filter(Boolean).join("; "),
+    ]))));
+}
+
+function timeline(value) {
+  if (!value.timeline.length) return null;
+  return section("Timeline", el("ol", { class: "timeline" }, value.timeline.map((one) => el("li", {},
+    el("time", { datetime: one.time }, clock(one.time)), el("span", { class: "step" }, one.step), one.text))));
+}
+
+export function podView(main, [namespace, name], query, { say, title, watch }) {
+  const node = query.get("node") ?? "";
+  const key = `${namespace}/${name}`;
+  const path = [namespace, name].map(encodeURIComponent).join("/");
+  const asked = el("input", { id: "pod-node", value: node, autocomplete: "off", spellcheck: "false" });
+  const form = el("form", { class: "controls" },
+    el("label", { for: "pod-node" }, "Why not on the node", asked), el("button", {}, "Ask"),
+    el("a", { href: `#/nodes?pod=${encodeURIComponent(key)}` }, "Show the pod on the map of nodes"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const wanted = asked.value.trim();
+    location.hash = `/pods/${path}${wanted ? `?node=${encodeURIComponent(wanted)}` : ""}`;
+  });
+  const answer = el("p", { class: "answer", hidden: true });
+  const body = el("div", {}, el("p", { class: "soft" }, "reading the pod"));
+  main.append(title(`Pod ${key}`), form, answer, body);
+  const stop = watch(`pods/${path}`, { attempts: ATTEMPTS, ...(node ? { node } : {}) }, ({ value, at, changed }) => {
+    if (!changed) return;
+    const shown = { ...value, answeredAt: at };
+    answer.hidden = !value.onNode;
+    if (value.onNode) setText(answer, value.onNode.text);
+    // A list that was opened stays open, and keeps the keyboard, when the pod changes.
+    const open = [...body.querySelectorAll("details")].map((one) => one.open);
+    const focused = [...body.querySelectorAll("summary")].indexOf(document.activeElement);
+    body.replaceChildren(...[head(shown), nearest(shown), verdicts(shown), scores(shown), attempts(shown), timeline(shown)]
+      .filter(Boolean));
+    body.querySelectorAll("details").forEach((one, index) => { one.open = open[index] ?? false; });
+    if (focused >= 0) body.querySelectorAll("summary")[focused]?.focus();
+    say(`${key} is ${value.state}: ${value.message}`);
+  });
+  return stop;
+}
