@@ -106,10 +106,13 @@ class Host(HostParts):
         """Begin to schedule in the epoch that the host was made with. For a host that has not stood by."""
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
-        self.coscheduling.begin()
-        self.repair.begin()
         nominated = self._nominated_pods()
-        self.evictions.resume(nominated)
+        if self.shadow is None:
+            self.coscheduling.begin()
+            self.repair.begin()
+            self.evictions.resume(nominated)
+        if self.follower is not None:
+            self.follower.begin()
         self.holds.resume(nominated, self.preempting.is_preempting)
         self.loop_task = asyncio.ensure_future(self.scheduler.run())
         self.loop_task.add_done_callback(self._loop_ended)
@@ -174,6 +177,8 @@ class Host(HostParts):
             self.loop_task.cancel()
             await asyncio.wait({self.loop_task})
         self.queue.stop()
+        if self.follower is not None:
+            self.follower.stop()
         self.holds.stop()
         await self.repair.stop()
         await self.coscheduling.stop()

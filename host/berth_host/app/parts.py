@@ -81,6 +81,17 @@ from berth_host.scheduler.repeating import RepeatingBinder
 from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
 from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
 from berth_host.scheduler.victim_calls import VictimCalls
+from berth_host.shadow.following import ShadowFollower
+from berth_host.shadow.parts import (
+    Deciding,
+    ImaginedEvictions,
+    RecordingAlgorithm,
+    SilentGroupStatus,
+    SilentStatus,
+    deciding_plugins,
+)
+from berth_host.shadow.read_only import ReadOnlyCluster
+from berth_host.shadow.record import ShadowRecord
 
 COSCHEDULING_PLUGIN: Final = "Coscheduling"
 """The plugin that judges PodGroups of coscheduling."""
@@ -97,6 +108,7 @@ class HostOptions:
     `on_attempt`: called at the end of every attempt. `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
     `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
+    `shadow`: makes a host that decides and writes nothing, and gets its decisions.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -112,6 +124,7 @@ class HostOptions:
     own_pod: ObjectRef | None = None
     own_address: str = ""
     binds_for_extenders: bool = False
+    shadow: ShadowRecord | None = None
 
 
 class HostParts:
@@ -122,7 +135,10 @@ class HostParts:
     ) -> None:
         """Make all parts. Raises PluginLoadError and DuplicatePluginError."""
         self.configuration = configuration
-        self.cluster = cluster
+        self.shadow = options.shadow
+        self.adapter = cluster
+        """The port that the host was given. The parts of a shadow get one that refuses writes."""
+        self.cluster = cluster if self.shadow is None else ReadOnlyCluster(cluster)
         self.options = options
         self.clock = options.clock
         self.metrics = options.metrics
@@ -150,8 +166,9 @@ class HostParts:
         self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
         self.preempting = Preempting(self.objects)
         self.watching = Watching(self.cluster)
-        self.status = PodStatusWriter(self.cluster, self.clock)
-        self.group_status = GroupStatusWriter(self.cluster, self.clock)
+        is_shadow = self.shadow is not None
+        self.status = (SilentStatus if is_shadow else PodStatusWriter)(self.cluster, self.clock)
+        self.group_status = (SilentGroupStatus if is_shadow else GroupStatusWriter)(self.cluster, self.clock)
         self.coscheduling = PodGroupStatuses(
             self.cluster, self.clock, self.configuration.profiles[0].scheduler_name
         )
@@ -213,7 +230,7 @@ class HostParts:
 
     def _writer_of_own_events(self) -> WriteEvent | None:
         own_pod, reporter = self.options.own_pod, self.configuration.profiles[0].scheduler_name
-        if own_pod is None:
+        if own_pod is None or self.shadow is not None:
             return None
 
         def write(*, type: str, reason: str, action: str, note: str) -> None:
@@ -250,6 +267,8 @@ class HostParts:
     def _make_cycles(self, later: LateParts) -> None:
         """Make the queue, the frameworks, and the cycles that run pods through both."""
         plugins = plugins_by_profile(self.configuration, self.clients)
+        if self.shadow is not None:
+            plugins = deciding_plugins(plugins)
         rules = self.configuration.emulation.rules
         reports = SortReports(self.status.event)
         told = QueueMetrics(self.metrics, self.options.queue_observer, reports, rules)
@@ -259,18 +278,7 @@ class HostParts:
         attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
         self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
         self.group_records = GroupRecords(self.clock.now_s)
-        self.binding = later.binding = BindingCycle(
-            self.queue,
-            self.cache,
-            RepeatingBinder(self.cluster) if rules.retries_bind else self.cluster,
-            self.failures,
-            self.status,
-            self.diagnoses,
-            ReadBack(self.cluster, self.clock),
-            self.fate,
-            self.extenders,
-            binds_for_extenders=self.options.binds_for_extenders,
-        )
+        self.binding = later.binding = self._make_binding()
         calls = VictimCalls(self.cluster, self.clock)
         self.evictions = self._make_evictions(calls)
         self.repair = self._make_repair(calls)
@@ -304,9 +312,9 @@ class HostParts:
                 cache=self.cache,
                 queue=self.queue,
                 attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
-                report=self.cluster.create_event,
+                report=self._write_event,
                 rules=rules,
-                coscheduling=self.coscheduling,
+                coscheduling=self.coscheduling if self.shadow is None else None,
                 holds=self.holds,
             ),
             frameworks.keys(),
@@ -315,9 +323,44 @@ class HostParts:
         plugins_of_all = (one for by_name in self.clients.by_profile.values() for one in by_name.values())
         if any(judges_coscheduling(one.descriptor) for one in plugins_of_all):
             self.handlers.schedule_coscheduling()
-        self.handle_change = HandlerMetrics(self.metrics, told.labels, self.handlers.handle, rules).handle
+        apply = self.handlers.handle
+        self.follower: ShadowFollower | None = None
+        if self.shadow is not None:
+            self.follower = ShadowFollower(
+                self.shadow, apply, self.objects, self.cache, self.queue, self.failures, frameworks.keys()
+            )
+            apply = self.follower.handle
+        self.handle_change = HandlerMetrics(self.metrics, told.labels, apply, rules).handle
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
+
+    def _make_binding(self) -> BindingCycle:
+        parts = (
+            self.queue,
+            self.cache,
+            RepeatingBinder(self.cluster)
+            if self.configuration.emulation.rules.retries_bind
+            else self.cluster,
+            self.failures,
+            self.status,
+            self.diagnoses,
+            ReadBack(self.cluster, self.clock),
+            self.fate,
+            self.extenders,
+        )
+        if self.shadow is None:
+            return BindingCycle(*parts, binds_for_extenders=self.options.binds_for_extenders)
+        return Deciding(*parts, record=self.shadow, snapshot=self.snapshot, decided=self._decided)
+
+    def _decided(self, uid: str) -> None:
+        """Let the follower apply what it held back for a pod that the shadow has tried."""
+        if self.follower is not None:
+            self.follower.decided(uid)
+
+    def _write_event(self, event: EventRecord) -> None:
+        """Write an event in the background; a shadow writes none."""
+        if self.shadow is None:
+            self.cluster.create_event(event)
 
     def _make_queue(self, plugins: Mapping[str, PointPlugins], told: QueueObserver) -> SchedulingQueue:
         seams = QueueSeams(
@@ -360,9 +403,10 @@ class HostParts:
             percentage = profile.percentage_of_nodes_to_score
             if percentage is None:
                 percentage = self.configuration.scheduler.percentage_of_nodes_to_score
+            search = (framework, self.options.chooser, percentage, self.extenders)
             made[profile.scheduler_name] = Profile(
                 framework,
-                Algorithm(framework, self.options.chooser, percentage, self.extenders),
+                Algorithm(*search) if self.shadow is None else RecordingAlgorithm(*search, self.shadow),
                 self.configuration.berth.cycle_budget_s,
             )
         return made
@@ -388,7 +432,7 @@ class HostParts:
 
     def _report_of_group(self, group: PodGroup, reporter: str, type: str, reason: str, note: str) -> None:
         """Write an Event about a group. `reporter`: the schedulerName of the group's members."""
-        self.cluster.create_event(
+        self._write_event(
             EventRecord(
                 regarding=group.ref,
                 regarding_kind=group.api_kind,
@@ -413,6 +457,8 @@ class HostParts:
             metrics=self.metrics.preemption,
             rules=self.configuration.emulation.rules,
         )
+        if self.shadow is not None:
+            return ImaginedEvictions(calls, self.status, seams, self.shadow)
         return Evictions(calls, self.status, seams)
 
     def _make_repair(self, calls: VictimCalls) -> GroupRepair:

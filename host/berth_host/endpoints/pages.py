@@ -218,6 +218,14 @@ _LISTS: Final = {
 }
 
 
+class ReportsShadow(Protocol):
+    """The decisions of a shadow (`shadow.record.ShadowRecord`)."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report."""
+        ...
+
+
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
     """The parts of the host that the pages show."""
 
@@ -227,6 +235,11 @@ class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere now. Raises QuestionError."""
+        ...
+
+    @property
+    def shadow(self) -> ReportsShadow | None:
+        """The decisions of a shadow; None: the host schedules."""
         ...
 
 
@@ -285,6 +298,8 @@ class Answers:
             return await self._nodes(request)
         if parts == [_GROUPS]:
             return self._groups()
+        if parts == ["shadow"]:
+            return self._shadow()
         if len(parts) == 3 and parts[0] == _PODS and parts[1] and parts[2]:
             return await self._pod(f"{parts[1]}/{parts[2]}", request)
         if len(parts) == 3 and parts[0] == _GROUPS and parts[1] and parts[2]:
@@ -306,6 +321,15 @@ class Answers:
     def _groups(self) -> dict[str, Any] | Answer:
         host = self._leader()
         return host if isinstance(host, Answer) else groups_answer(host)
+
+    def _shadow(self) -> dict[str, Any] | Answer:
+        host = self._leader()
+        if isinstance(host, Answer):
+            return host
+        if host.shadow is None:
+            problem = "this scheduler is no shadow: ask one that was started with --shadow"
+            return failure(404, "NotFound", problem)
+        return host.shadow.as_json()
 
     def _queue(self, request: Request) -> dict[str, Any] | Answer:
         host = self._leader()

@@ -44,7 +44,7 @@ NOT_SYNCED: Final = "handlers are not fully synchronized"
 class ServedHost(HostOnPages, Protocol):
     """The parts of the host that the pages show."""
 
-    cluster: ClusterPort
+    adapter: ClusterPort
 
     def absent_plugins(self) -> Sequence[str]:
         """Return the required plugins that cannot be called."""
@@ -182,7 +182,7 @@ def make_endpoints(
     if process.configuration.scheduler.enable_profiling:
         server.add_route(PREFIX, Profiling().answer)
         server.add_page("/debug/flags/v", verbosity(lambda value: log.change_level(log.level_of(value))))
-    cluster = None if process.host is None else process.host.cluster
+    cluster = None if process.host is None else process.host.adapter
     if isinstance(cluster, KubeCluster):
         _show_cluster(metrics, cluster)
     if process.elector is not None:

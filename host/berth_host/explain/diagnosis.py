@@ -34,6 +34,8 @@ class Outcome(Enum):
     RUNNING = "running"
     WAITING = "waiting"
     BOUND = "bound"
+    DECIDED = "decided"
+    """A shadow chose a node, and binds nothing."""
     UNSCHEDULABLE = "unschedulable"
     ERROR = "error"
 
@@ -284,7 +286,12 @@ def _cut(latest: Diagnosis) -> int:
     return ATTEMPTS_KEPT - 1
 
 
-_RESULTS: Final = {Outcome.BOUND: "scheduled", Outcome.UNSCHEDULABLE: "unschedulable", Outcome.ERROR: "error"}
+_RESULTS: Final = {
+    Outcome.BOUND: "scheduled",
+    Outcome.DECIDED: "scheduled",
+    Outcome.UNSCHEDULABLE: "unschedulable",
+    Outcome.ERROR: "error",
+}
 """The outcomes as labels of kube-scheduler's metrics."""
 
 

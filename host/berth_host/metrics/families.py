@@ -480,6 +480,32 @@ GANG_BACKFILLED: Final = counter(
     "",
     "Pods that were let in to held room, counted when the hold ends.",
 )
+SHADOW_DECISIONS: Final = counter(
+    "berth_shadow_decisions_total",
+    "ALPHA",
+    "outcome",
+    "Decisions of a shadow that were compared with the real scheduler's, by how they compare.",
+)
+SHADOW_DIFFERENCES: Final = counter(
+    "berth_shadow_differences_total",
+    "ALPHA",
+    "outcome plugin",
+    "Decisions of a shadow that differ from the real scheduler's, by the plugin that made the difference.",
+)
+SHADOW_DECIDED: Final = histogram(
+    "berth_shadow_decision_duration_seconds",
+    "ALPHA",
+    "profile",
+    _ATTEMPT_S,
+    "Seconds that one attempt of a shadow took.",
+)
+SHADOW_REAL: Final = histogram(
+    "berth_shadow_real_duration_seconds",
+    "ALPHA",
+    "profile",
+    exponential(0.001, 2, 20),
+    "Seconds from when a pod could first be tried to when a shadow saw the real scheduler's binding.",
+)
 
 BERTH: Final[tuple[Family, ...]] = tuple(
     family

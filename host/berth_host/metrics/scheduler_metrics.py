@@ -17,6 +17,7 @@ from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import Counters, Histograms, Labels, Readings, Values
+from berth_host.metrics.shadow_metrics import ShadowMetrics
 
 # The first scrape imports it, and not the start.
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class SchedulerMetrics:
         self.preemption = PreemptionMetrics()
         self.groups = GroupMetrics()
         self.plugin_work = PluginWork()
+        self.shadow = ShadowMetrics()
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
         self._readings: dict[str, Readings] = {}
@@ -136,6 +138,7 @@ class SchedulerMetrics:
             work.device_allocations,
             work.device_waits,
             work.volume_errors,
+            *self.shadow.sources,
             *self.rest_client.sources,
             *self._readings.values(),
         )

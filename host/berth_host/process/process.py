@@ -248,7 +248,8 @@ class SchedulerProcess:
         version = await contact(client, self._settings.options.clock)
         log.info("cluster.contacted", host=client.host, version=version)
         needed = self._host.watching.needed
-        await check_lists(client, needed, list(rights(needed, self._lease_ref())))
+        writes = self._settings.options.shadow is None
+        await check_lists(client, needed, list(rights(needed, self._lease_ref(), writes=writes)))
 
     async def _connected(self) -> None:
         await self._host.connect(stands_by=True)

@@ -129,7 +129,7 @@ class Evictions:
         """Return the number of preemptions under way."""
         return len(self._tasks)
 
-    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str:
+    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> str | None:
         """Begin the evictions as a task, which runs when the cycle next waits; return the nominated node."""
         preemptor = Preemptor.of_pod(cycle.pod, result.nominated_node)
         self.evict(preemptor, plugin, result.victims, self.change((cycle.pod,), cycle.changes))

@@ -61,6 +61,9 @@ watch_option = click.option(
             "Say where a pod would go now: the nodes that fit with their scores, or whom it would evict.",
         ),
         "queue": Listed("berth_host.cli.kubectl.queue", "List the pods that wait, by reason and by age."),
+        "shadow": Listed(
+            "berth_host.cli.kubectl.shadow", "Compare a shadow's decisions with the real scheduler's."
+        ),
     },
 )
 @click.version_option(version("berth-host"), prog_name="kubectl berth", message="%(prog)s %(version)s")

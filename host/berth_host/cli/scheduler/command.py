@@ -19,6 +19,7 @@ from berth_host import log
 from berth_host.cli import standard_input
 from berth_host.cli.commands import own_plugins
 from berth_host.cli.rendering.configuration import completed_text
+from berth_host.cli.rendering.shadow import shadow_text
 from berth_host.cli.scheduler.flags import FLAGS, Flag, Standing, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags, parse
 from berth_host.cli.scheduler.settings import loaded, logging_of, runs_on_uvloop, settings
@@ -72,7 +73,7 @@ def scheduler(flags: ParsedFlags) -> None:
     """Schedule a cluster, with the command line of kube-scheduler.
 
     SIGTERM finishes running bindings and releases the Lease; a second SIGTERM ends at once. SIGHUP applies a
-    changed configuration.
+    changed configuration. With --shadow it prints its report at the end.
     """
     if flags.is_on("version"):
         click.echo(f"berth {version('berth-host')}")
@@ -99,6 +100,8 @@ def scheduler(flags: ParsedFlags) -> None:
 
 async def _run(settings: ProcessSettings) -> None:
     await SchedulerProcess(settings).run()
+    if settings.options.shadow is not None:
+        click.echo(shadow_text(settings.options.shadow.as_json()), nl=False)
 
 
 def _write(path: str, configuration: LoadedConfiguration) -> None:

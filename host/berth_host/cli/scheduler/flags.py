@@ -95,6 +95,13 @@ _MISC: Final = (
         "Event loop of the process; without the flag asyncio's where uvloop is not installed. A flag of berth"
         " alone.",
     ),
+    Flag(
+        "shadow",
+        BOOL,
+        False,
+        "Decide beside the running scheduler, write nothing, and compare the decisions with its. A flag of"
+        " berth alone.",
+    ),
 )
 
 LEADER_ELECTION: Final = (

@@ -32,10 +32,13 @@ from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.loading import Overrides
 from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
+from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.model.clock import RealClock
 from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
 from berth_host.process import event_loop
 from berth_host.process.process import ProcessSettings
+from berth_host.shadow.record import ShadowRecord
 from berth_host.yaml.encoding import read_text
 
 _LEADER_ELECTION: Final = {
@@ -106,6 +109,9 @@ def user_agent() -> str:
 def overrides(flags: ParsedFlags) -> Overrides:
     """Return the values of flags that replace values of the file, or of the defaults without a file."""
     leader_election = _values(flags, _LEADER_ELECTION)
+    if flags.is_on("shadow"):
+        # A shadow holds no Lease: it would keep the real scheduler from leading.
+        leader_election["leader_elect"] = False
     if flags.text("config"):
         return Overrides(leader_election=leader_election)
     return Overrides(
@@ -201,6 +207,7 @@ def settings(
 ) -> ProcessSettings:
     """Return the settings of the process. Raises FlagError. `read_stdin`: for --config -."""
     _check_election(flags, configuration)
+    clock, metrics = RealClock(), SchedulerMetrics()
     return ProcessSettings(
         configuration=configuration,
         load=lambda: loaded(flags, plugins, read_stdin),
@@ -218,12 +225,17 @@ def settings(
             max_in_pool_s=flags.number("pod-max-in-unschedulable-pods-duration"),
             own_pod=own_pod(os.environ),
             own_address=os.environ.get("POD_IP", ""),
+            clock=clock,
+            metrics=metrics,
+            shadow=ShadowRecord(clock, metrics.shadow) if flags.is_on("shadow") else None,
         ),
     )
 
 
 def _check_election(flags: ParsedFlags, configuration: LoadedConfiguration) -> None:
     """Raise FlagError for flags with conflicting values. The process checks the values of a file."""
+    if flags.is_on("shadow") and flags.is_given("leader-elect") and flags.is_on("leader-elect"):
+        raise FlagError("--shadow --leader-elect=true: a shadow holds no Lease; leave --leader-elect out")
     settings = configuration.scheduler.leader_election
     if not settings.leader_elect:
         return

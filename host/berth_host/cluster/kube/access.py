@@ -48,14 +48,19 @@ class Right:
         return f"{of_group} in namespace {self.namespace}" if self.namespace else of_group
 
 
-def rights(resources: Collection[str], lease: tuple[str, str] | None = None) -> Iterator[Right]:
+def rights(
+    resources: Collection[str], lease: tuple[str, str] | None = None, *, writes: bool = True
+) -> Iterator[Right]:
     """Yield the rights that a scheduler needs to watch `resources`.
 
-    `lease`: namespace and name of its Lease; None without leader election.
+    `lease`: namespace and name of its Lease; None without leader election. `writes`: False for a shadow,
+    which only reads.
     """
     for group, _, plural in sorted(resource.rpartition("/") for resource in resources):
         for verb in ("list", "watch"):
             yield Right(verb, group, plural)
+    if not writes:
+        return
     yield Right("create", "", "pods/binding")
     yield Right("patch", "", "pods/status")
     yield Right("delete", "", "pods")

@@ -12,7 +12,7 @@ from berth_host import __main__ as entry
 from berth_host.cli.main import berth
 from berth_host.cli.scheduler.flags import FLAGS
 from berth_host.cli.scheduler.parsing import FlagError, parse
-from berth_host.cli.scheduler.settings import logging_of, runs_on_uvloop, settings
+from berth_host.cli.scheduler.settings import loaded, logging_of, runs_on_uvloop, settings
 from berth_host.config.loading import default_configuration
 from click.testing import CliRunner, Result
 
@@ -82,6 +82,10 @@ def test_written_configuration_can_be_read_again_and_means_the_same(tmp_path: Pa
         (
             ["--leader-elect-retry-period=12s"],
             "--leader-elect-retry-period=12s: renewDeadline must be greater than retryPeriod*JitterFactor",
+        ),
+        (
+            ["--shadow", "--leader-elect=true"],
+            "--shadow --leader-elect=true: a shadow holds no Lease; leave --leader-elect out",
         ),
         (
             ["--leader-elect-resource-name=A/../b"],
@@ -179,6 +183,20 @@ def test_flags_reach_the_process(tmp_path: Path) -> None:
     assert made.options.max_in_pool_s == 60.0
     assert dict(made.flags)["pod-max-in-unschedulable-pods-duration"] == "1m0s"
     assert dict(made.flags)["leader-elect"] == "true"
+
+
+def test_shadow_elects_no_leader_whatever_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "leaderElection: {leaderElect: true}\n"
+    )
+    flags = parse([f"--config={path}", "--shadow"])
+    configuration = loaded(flags, {})
+    assert not configuration.scheduler.leader_election.leader_elect
+    assert settings(flags, configuration, {}).options.shadow is not None
+    flags = parse([f"--config={path}"])
+    assert settings(flags, loaded(flags, {}), {}).options.shadow is None
 
 
 def test_the_alias_takes_the_same_flags(

@@ -127,6 +127,7 @@ def test_every_flag_of_kube_scheduler_is_known() -> None:
         "no-convert",
         "event-loop",
         "ui",
+        "shadow",
         "emulation-forward-compatible",
         "runtime-config-emulation-forward-compatible",
     }

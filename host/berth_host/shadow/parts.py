@@ -1,0 +1,208 @@
+"""The parts of a shadow in place of a host's that write: no status, no eviction, no binding cycle.
+
+`app` makes them for a host with a `ShadowRecord`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.results import PostFilterResult
+from berth_sdk.status import Status
+
+from berth_host.cache.snapshot import Snapshot
+from berth_host.explain.diagnosis import Outcome, Rejection, pack_rows
+from berth_host.explain.slot_names import SlotNames
+from berth_host.extenders.extenders import Extenders
+from berth_host.framework.framework import Framework
+from berth_host.plugins.clients import PointPlugins
+from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
+from berth_host.scheduler.attempt import Attempt
+from berth_host.scheduler.binding_cycle import BindingCycle
+from berth_host.scheduler.chooser import Chooser
+from berth_host.scheduler.evictions import Evictions, EvictionSeams
+from berth_host.scheduler.failure import Failure
+from berth_host.scheduler.group_status import GroupStatusWriter
+from berth_host.scheduler.pod_status import PodStatusWriter
+from berth_host.scheduler.preemptor import Preemptor
+from berth_host.scheduler.schedule_one import Algorithm
+from berth_host.scheduler.search import ScheduleResult
+from berth_host.scheduler.victim_calls import VictimCalls
+from berth_host.shadow.decision import Decision
+from berth_host.shadow.record import ShadowRecord
+
+_ACTING: Final = frozenset(
+    {
+        ExtensionPoint.RESERVE,
+        ExtensionPoint.PERMIT,
+        ExtensionPoint.PRE_BIND,
+        ExtensionPoint.BIND,
+        ExtensionPoint.POST_BIND,
+    }
+)
+"""The points that act on a decision. Unreserve belongs to Reserve, PreBindPreFlight to PreBind."""
+
+
+def deciding_plugins(plugins: Mapping[str, PointPlugins]) -> dict[str, PointPlugins]:
+    """Return the plugins by schedulerName and point, without those at points that act on a decision."""
+    return {
+        name: {point: [] if point in _ACTING else listed for point, listed in points.items()}
+        for name, points in plugins.items()
+    }
+
+
+class SilentStatus(PodStatusWriter):
+    """Writes no condition, no nomination and no event."""
+
+    def attempt_failed(self, pod: Pod, failure: Failure) -> None:
+        """Do nothing."""
+
+    def event(
+        self,
+        pod: Pod,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectRef | None = None,
+        related_kind: str = "Pod",
+    ) -> None:
+        """Do nothing."""
+
+    async def nominate(self, pod: Pod, node_name: str) -> None:
+        """Do nothing."""
+
+
+class SilentGroupStatus(GroupStatusWriter):
+    """Writes no condition of a group."""
+
+    def attempted(self, group: PodGroup, *, placed: bool, reason: str, message: str) -> None:
+        """Do nothing."""
+
+
+class ImaginedEvictions(Evictions):
+    """Evicts nobody; `record` gets the victims."""
+
+    def __init__(
+        self, calls: VictimCalls, status: PodStatusWriter, seams: EvictionSeams, record: ShadowRecord
+    ) -> None:
+        super().__init__(calls, status, seams)
+        self._record = record
+
+    def nominate(self, cycle: Cycle, plugin: str, result: PostFilterResult) -> None:
+        """Note the victims; leave the pod's nomination as it is."""
+        self.evict(Preemptor.of_pod(cycle.pod, result.nominated_node), plugin, result.victims)
+
+    def evict(
+        self,
+        preemptor: Preemptor,
+        plugin: str,
+        victims: Iterable[ObjectRef],
+        changes: asyncio.Future[None] | None = None,
+        *,
+        disruptions: int = 0,
+        budget_violations: int = 0,
+    ) -> None:
+        """Note the victims."""
+        named = tuple(ref.key for ref in victims)
+        for pod in preemptor.pods:
+            self._record.victims[pod.uid] = named
+
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> None:
+        """Do nothing: the changes that plugins ask for are writes."""
+
+
+class RecordingAlgorithm(Algorithm):
+    """The search, whose scores `record` keeps until the outcome."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        chooser: Chooser,
+        percentage: int,
+        extenders: Extenders,
+        record: ShadowRecord,
+    ) -> None:
+        super().__init__(framework, chooser, percentage, extenders)
+        self._record = record
+
+    async def prioritize(self, cycle: Cycle) -> ScheduleResult | Status:
+        """Score the feasible nodes, keep the scores, and pick one of the best."""
+        result = await super().prioritize(cycle)
+        if isinstance(result, ScheduleResult):
+            self._record.scored(cycle.pod.uid, result.scores)
+        return result
+
+
+class Deciding(BindingCycle):
+    """The end of attempts without a binding cycle: a pod with a node stays assumed until the real outcome."""
+
+    def __init__(
+        self, *parts: Any, record: ShadowRecord, snapshot: Snapshot, decided: Callable[[str], None]
+    ) -> None:
+        """Make it of the `parts` of a BindingCycle. `decided`: called with the uid of the pod after each
+        attempt.
+        """
+        super().__init__(*parts)
+        self._shadow = record
+        self._snapshot = snapshot
+        self._decided_pod = decided
+        self._names = SlotNames()
+
+    def start(self, attempt: Attempt) -> None:
+        """Record the decision, and end the cycle at the plugins."""
+        self._queue.done(attempt.pod.uid)
+        attempt.framework.end_cycle(attempt, CycleEnd.ABORTED)
+        self._record(attempt, Outcome.DECIDED, "")
+
+    def _record(self, attempt: Attempt, outcome: Outcome, message: str) -> None:
+        super()._record(attempt, outcome, message)
+        uid = attempt.pod.uid
+        if not (attempt.aborted or attempt.pod_deleted):
+            self._shadow.decided(self._decision(attempt, outcome))
+        self._decided_pod(uid)
+
+    def skip_deleting(self, pod: Pod) -> None:
+        """Note the end of an attempt that was not made: the pod is being deleted."""
+        self._decided_pod(pod.uid)
+
+    def _decision(self, attempt: Attempt, outcome: Outcome) -> Decision:
+        diagnosis = attempt.diagnosis
+        has_node = outcome is Outcome.DECIDED
+        framework = attempt.framework
+        decision = Decision(
+            pod=attempt.pod,
+            queued=attempt.queued,
+            filters=frozenset(one.name for one in framework.plugins_at(ExtensionPoint.FILTER)),
+            node_name=attempt.node_name if has_node else "",
+            nominated_node="" if has_node else diagnosis.nominated_node,
+            victims=self._shadow.victims.pop(attempt.pod.uid, ()),
+            narrowed=attempt.pre_filter.narrowed,
+            decided_s=diagnosis.duration_ms / 1000,
+            seen_at_s=diagnosis.first_tried_at_s,
+            is_assumed=has_node,
+        )
+        if has_node:
+            statuses, table = attempt.statuses, attempt.nodes
+            decision.names = self._names.of(self._snapshot.nodes)
+            if statuses is not None:
+                decision.rejections = [
+                    Rejection(status, count, pack_rows(table, statuses.groups == statuses.group_of(status)))
+                    for status, count in statuses.group_counts()
+                ]
+        else:
+            decision.names, decision.rejections = diagnosis.slot_names, diagnosis.rejections
+            worst = max(diagnosis.rejections, key=lambda one: one.node_count, default=None)
+            plugin = min(diagnosis.unschedulable_plugins, default="")
+            decision.cause = (
+                (plugin, diagnosis.message)
+                if worst is None
+                else (worst.status.plugin, ", ".join(worst.status.reasons) or diagnosis.message)
+            )
+        return decision
