@@ -50,6 +50,33 @@ def pod_of(manifests: list[Json]) -> Json:
     return spec
 
 
+def test_shadow_is_one_replica_with_the_right_to_read_alone() -> None:
+    groups = {"kubernetes": True, "coscheduling": True}
+    manifests = rendered(values={"shadow": True, "podGroups": groups})
+    deployment = the(manifests, "Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert "--shadow" in pod_of(manifests)["containers"][0]["args"]
+    assert "leaderElect: false" in scheduler_yaml(manifests)
+    assert not [one for one in of_kind(manifests, "Role") if "lease" in one["metadata"]["name"]]
+    rules = [rule for role in of_kind(manifests, "ClusterRole") for rule in role["rules"]]
+    writing = {
+        resource
+        for rule in rules
+        for resource in rule.get("resources", ())
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+    assert writing == {"tokenreviews", "subjectaccessreviews"}
+    # What it reads is what a scheduler reads.
+    reads = {(rule["apiGroups"][0], one) for rule in rules for one in rule.get("resources", ())}
+    whole = [
+        rule
+        for role in of_kind(rendered(values={"podGroups": groups}), "ClusterRole")
+        for rule in role["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+    ]
+    assert {(rule["apiGroups"][0], one) for rule in whole for one in rule.get("resources", ())} <= reads
+
+
 @each_file
 def test_berth_accepts_the_configuration(values: Path, tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"

@@ -54,7 +54,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "berth.config" -}}
 {{- $lease := dict "leaderElect" true "resourceName" (include "berth.fullname" .) "resourceNamespace" .Release.Namespace -}}
 {{- $own := dict "apiVersion" "kubescheduler.config.k8s.io/v1" "kind" "KubeSchedulerConfiguration" "leaderElection" $lease -}}
-{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
+{{- $config := mergeOverwrite $own (deepCopy .Values.config) -}}
+{{- if .Values.shadow -}}
+{{- $_ := set $config.leaderElection "leaderElect" false -}}
+{{- end -}}
+{{- $config | toYaml -}}
 {{- end -}}
 
 {{/* The name of a plugin's container: GpuShare -> gpu-share. */}}
