@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
+from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import Reserved
@@ -168,6 +169,9 @@ class Checker:
         # As an unsigned number, a negative group is above every length.
         if count and int(np.maximum.reduce(groups.view(np.uint32))) >= len(statuses):
             self.violation(call, "answered a verdict group that does not exist")
+        shown = tuple(map(_without_hidden, statuses))
+        if shown != tuple(statuses):
+            statuses, verdicts = shown, Verdicts(groups, shown)
         if all(status.code in VERDICT_CODES for status in statuses):
             return verdicts
         # Verdicts are answers of Filter, also if another call brought them.
@@ -302,7 +306,11 @@ class Checker:
     # --- pieces ------------------------------------------------------------------------------------------
 
     def status(self, call: AnyCall, status: Status) -> Status:
-        """Return the status; an ERROR in place of a code that has no meaning in an answer to `call`."""
+        """Return the status without secrets; an ERROR in place of a code that has no meaning in an answer to
+        `call`.
+        """
+        if status.reasons:
+            status = _without_hidden(status)
         return status if status.code in call.codes else self._legal(call.rpc, call.codes, status)
 
     def _legal(self, rpc: str, codes: frozenset[Code], status: Status) -> Status:
@@ -402,3 +410,9 @@ class ScoreRangeError(PluginProtocolError):
             f'plugin "{self.plugin}" returns an invalid score {self.score}, it should in the range of'
             f" [{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing"
         )
+
+
+def _without_hidden(status: Status) -> Status:
+    """Return the status without secrets in its reasons, which events and conditions show."""
+    reasons = tuple(map(without_hidden, status.reasons))
+    return status if reasons == status.reasons else Status(status.code, reasons, status.plugin)

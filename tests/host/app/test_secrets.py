@@ -31,6 +31,8 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.serve.server import PluginServer
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable, NodeView
 from google.protobuf.text_encoding import CEscape
 from support.hosts import World, node, pod
 from support.places import ROOT
@@ -211,6 +213,57 @@ async def test_debug_print_of_a_message_in_what_a_plugin_says_shows_no_secret(
     assert MASK in found[-1]
     # A child that ended says no more than its last line.
     assert way == "exit" or any(MASK in text for text in found[:-1])
+
+
+class Says(Plugin):
+    """Rejects each pod at the point `args["at"]`, with its password as the reason."""
+
+    def _said(self, point: str) -> Status:
+        text = f"asked with {self.args['password']}"
+        return Status.unschedulable(text) if self.args["at"] == point else Status.success()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        return self._said("pre_filter")
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        return self._said("filter")
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return self._said("reserve")
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        return self._said("permit")
+
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: object) -> Status:
+        return self._said("pre_bind")
+
+
+@pytest.mark.parametrize("at", ["pre_filter", "filter", "reserve", "permit", "pre_bind"])
+@pytest.mark.parametrize("where", ["in process", "served"])
+async def test_reason_is_shown_without_the_secrets_of_the_arguments(
+    where: str, at: str, tmp_path: Path
+) -> None:
+    password = "needle-of-the-arguments"
+    with PluginServer({"Says": Says}) as server:
+        server.listen(f"unix:{tmp_path}/p.sock")
+        place = (
+            f"endpoint: 'unix://{tmp_path}/p.sock'"
+            if where == "served"
+            else "inProcess: 'host.app.test_secrets:Says'"
+        )
+        text = (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+            "- plugins: {multiPoint: {enabled: [{name: Says}]}}\n"
+            f"  pluginConfig: [{{name: Says, args: {{password: {password}, at: {at}}}}}]\n"
+            "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+            f"plugins:\n- {{name: Says, {place}}}\n"
+        )
+        async with World([node("n0"), pod("web")], configuration=text) as world:
+            await world.settle()
+            assert world.node_of("web") == ""
+            shown = [world.message_of("web"), *(f"{event}" for event in world.server.events.recent)]
+    assert f"asked with {MASK}" in shown[0]
+    assert [text for text in shown if password in text] == []
 
 
 def secrets_of(world: World) -> dict[str, str]:
