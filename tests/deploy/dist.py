@@ -37,6 +37,7 @@ from support.places import ROOT
 PACKAGES: Final = {".": "berth_host", "sdk": "berth_sdk", "plugins": "berth_plugins", "bench": "berth_bench"}
 """The package of each folder with a pyproject.toml."""
 CONSTRAINTS: Final = ROOT / "host" / "constraints.txt"
+_SUFFIXES: Final = (".whl", ".gz", ".tgz", ".json")
 _WANTED: Final = (
     "License-Expression",
     "License-File",
@@ -150,10 +151,20 @@ def write_sbom(binaries: Path, into: Path, version: str) -> None:
         raise DistError(f"{target.name} lacks {', '.join(sorted(missing))}")
 
 
+def empty(into: Path) -> None:
+    """Make the folder, without what an earlier run left. Raises DistError if it holds anything else."""
+    left = sorted(into.iterdir()) if into.is_dir() else []
+    for path in left:
+        if not (path.is_file() and path.name.startswith("berth") and path.suffix in _SUFFIXES):
+            raise DistError(f"{into} holds {path.name}, which is of no package: give a folder of its own")
+    for path in left:
+        path.unlink()
+    into.mkdir(parents=True, exist_ok=True)
+
+
 def make(into: Path) -> list[str]:
     """Build and check all; return the faults. Raises DistError and BlockError."""
-    shutil.rmtree(into, ignore_errors=True)
-    into.mkdir(parents=True)
+    empty(into)
     build(into)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(into.glob("berth_*")))
     wheels = {folder: next(into.glob(f"{package}-*.whl")) for folder, package in PACKAGES.items()}
@@ -177,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         faults = [str(err)]
     for fault in faults:
         print(fault, file=sys.stderr)
-    for path in sorted(into.iterdir()):
+    for path in sorted(into.glob("berth*")):
         print(f"{os.path.relpath(path)}  {path.stat().st_size} bytes")
     return 1 if faults else 0
 

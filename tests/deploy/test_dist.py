@@ -23,6 +23,17 @@ def test_packages_are_built_installed_and_tried(tmp_path: Path) -> None:
     assert len(kinds) == 2 * len(dist.PACKAGES) + 2, kinds
 
 
+def test_a_folder_with_other_files_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("berth_sdk-0.1.0.tar.gz", "thesis.txt"):
+        (tmp_path / name).touch()
+    assert dist.main(["--into", str(tmp_path)]) == 1
+    assert "holds thesis.txt, which is of no package: give a folder of its own" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 2
+    (tmp_path / "thesis.txt").unlink()
+    dist.empty(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def wheel_of_sdk(folder: Path, *without: str) -> Path:
     """Return a wheel of the SDK, made here, without some of its files and lines of metadata."""
     path = folder / "berth_sdk-0.1.0-py3-none-any.whl"

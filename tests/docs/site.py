@@ -198,22 +198,31 @@ def configuration(staged: Path, into: Path) -> Mapping[str, Any]:
 
 
 def build(into: Path) -> None:
-    """Build the site. Raises SiteError with what MkDocs found."""
+    """Build the site in place of an earlier one.
+
+    Raises SiteError with what MkDocs found, and for a folder that holds anything else.
+    """
+    worker = Path("assets/javascripts/worker_from_disk.js")
+    if into.exists() and not (into / worker).exists() and (not into.is_dir() or any(into.iterdir())):
+        raise SiteError(f"{into} holds something else than the site: give a folder of its own")
     with tempfile.TemporaryDirectory(prefix="berth-site-") as folder:
         staged = Path(folder) / "pages"
         Staging(staged).fill()
         path = Path(folder) / "mkdocs.yml"
-        path.write_text(yaml.safe_dump(dict(configuration(staged, into))), encoding="utf-8")
+        made = Path(folder) / "site"
+        path.write_text(yaml.safe_dump(dict(configuration(staged, made))), encoding="utf-8")
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--clean", "-f", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SiteError(done.stdout + done.stderr)
-    worker = Path("assets/javascripts/worker_from_disk.js")
-    shutil.copy(FOLDER / worker.name, into / worker)
-    for page in into.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        inside = posixpath.relpath(worker.as_posix(), page.parent.relative_to(into).as_posix())
-        page.write_text(text.replace(_WORKER, inside), encoding="utf-8")
+        shutil.copy(FOLDER / worker.name, made / worker)
+        for page in made.rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            inside = posixpath.relpath(worker.as_posix(), page.parent.relative_to(made).as_posix())
+            page.write_text(text.replace(_WORKER, inside), encoding="utf-8")
+        shutil.rmtree(into, ignore_errors=True)
+        into.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(made, into)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

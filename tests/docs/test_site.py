@@ -104,3 +104,16 @@ def test_front_page_has_picture_recording_and_table(site: Path) -> None:
         assert (site / image).read_text().startswith("<svg")
     assert "What it replaces" in text
     assert "<table>" in text
+
+
+def test_a_folder_with_other_files_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/docs/site.py", "--into", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} holds something else than the site: give a folder of its own\n"
+    assert (tmp_path / "index.html").read_text() == "mine"
