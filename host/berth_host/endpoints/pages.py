@@ -293,7 +293,7 @@ class Answers:
         if parts == ["plugins"]:
             return self._plugins()
         if parts == ["queue"]:
-            return self._queue(request)
+            return await self._queue(request)
         if parts == ["nodes"]:
             return await self._nodes(request)
         if parts == [_GROUPS]:
@@ -331,7 +331,7 @@ class Answers:
             return failure(404, "NotFound", problem)
         return host.shadow.as_json()
 
-    def _queue(self, request: Request) -> dict[str, Any] | Answer:
+    async def _queue(self, request: Request) -> dict[str, Any] | Answer:
         host = self._leader()
         if isinstance(host, Answer):
             return host
@@ -345,7 +345,7 @@ class Answers:
         if part and part not in PARTS:
             return failure(400, "BadRequest", f"part={part[:_SHOWN]} is none of {', '.join(PARTS)}")
         query = QueueQuery(limit=int(limit), part=part, reason=given.get("reason", ""))
-        return queue_answer(host, query)
+        return await queue_answer(host, query)
 
     async def _fit(self, request: Request) -> Answer:
         if request.method != "POST":

@@ -307,7 +307,8 @@ class PodAnswer:
 
 def timestamp(moment_s: float) -> str:
     """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
-    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # `strftime` would take twice as long, and the queue's answer has 30,000 times.
+    return datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def seconds(text: str) -> float:

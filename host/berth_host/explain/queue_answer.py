@@ -5,6 +5,7 @@ Read by `GET /berth/v1/queue`, `kubectl berth queue` and the page.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ PARTS: Final = (
 """The parts of the queue, in the order of the answer."""
 REASONS_SHOWN: Final = 100
 """The most reasons in one answer: texts of errors may name the pod, so that each pod has its own."""
+ROWS_PER_TURN: Final = 250
+"""The number of rows to make before other tasks of the loop run, so that scheduling continues."""
 _UNTRIED: Final = ("", "not tried yet")
 
 
@@ -52,10 +55,11 @@ class _Waiting(NamedTuple):
     entity: QueuedEntity | None
 
 
-def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
+async def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
     """Return the answer: numbers of all pods of the queue, and the oldest pods that `query` names.
 
-    The pods of `part` are counted by reason, all pods by part.
+    The pods of `part` are counted by reason, all pods by part. Numbers, parts and reasons are of one moment;
+    other tasks of the loop run between the rows of many pods.
     """
     parts, reasons = dict.fromkeys(PARTS, 0), Counter[tuple[str, str]]()
     chosen: list[_Waiting] = []
@@ -68,6 +72,12 @@ def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
             chosen.append(one)
     # Keys of two pods differ at each moment, so later fields are never compared.
     listed = heapq.nsmallest(query.limit, chosen)
+    answered_at_s = host.clock.now_s()
+    rows = []
+    for number, one in enumerate(listed, start=1):
+        rows.append(_row(host, one))
+        if number % ROWS_PER_TURN == 0:
+            await asyncio.sleep(0)
     most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return {
         "parts": parts,
@@ -77,8 +87,8 @@ def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
         ],
         "reasonCount": len(reasons),
         "matching": len(chosen),
-        "pods": [_row(host, one) for one in listed],
-        "answeredAt": timestamp(host.clock.now_s()),
+        "pods": rows,
+        "answeredAt": timestamp(answered_at_s),
     }
 
 

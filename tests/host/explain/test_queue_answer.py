@@ -17,8 +17,8 @@ from support.holding_world import TRANSPORTS, holding_world
 from support.hosts import World, node, pod
 
 
-def answer(world: World, *, limit: int = 500, **more: str) -> dict[str, Any]:
-    found = queue_answer(world.host, QueueQuery(limit=limit, **more))
+async def answer(world: World, *, limit: int = 500, **more: str) -> dict[str, Any]:
+    found = await queue_answer(world.host, QueueQuery(limit=limit, **more))
     assert json.loads(json.dumps(found)) == found
     return found
 
@@ -32,7 +32,7 @@ async def test_pods_are_counted_by_part_and_by_the_plugin_that_keeps_them(
     transport: str, tmp_path: Path
 ) -> None:
     async with holding_world(transport, tmp_path) as world:
-        found = answer(world)
+        found = await answer(world)
         assert found["parts"] == dict.fromkeys(PARTS, 0) | {"unschedulable": 1, "gated": 2}
         assert {(item["plugin"], item["text"], item["pods"]) for item in found["reasons"]} == {
             ("NodeResourcesFit", "Insufficient cpu", 1),
@@ -46,10 +46,10 @@ async def test_pods_are_counted_by_part_and_by_the_plugin_that_keeps_them(
             "NodeResourcesFit",
         )
         assert huge["since"] == "2026-01-01T00:00:00.000000Z"
-        kept = answer(world, part="gated", reason="Holding")
+        kept = await answer(world, part="gated", reason="Holding")
         assert (keys(kept), kept["matching"], len(kept["reasons"])) == (["kept-out"], 1, 2)
-        assert keys(answer(world, reason="Insufficient cpu")) == ["huge"]
-        assert keys(answer(world, reason="Insufficient")) == []
+        assert keys(await answer(world, reason="Insufficient cpu")) == ["huge"]
+        assert keys(await answer(world, reason="Insufficient")) == []
 
 
 async def test_oldest_pods_come_first_and_the_limit_cuts_the_youngest() -> None:
@@ -58,8 +58,8 @@ async def test_oldest_pods_come_first_and_the_limit_cuts_the_youngest() -> None:
             world.server.create(pod(name, cpu="2"))
             await world.settle()
             world.clock.advance(10)
-        assert keys(answer(world)) == ["c", "a", "b"]
-        found = answer(world, limit=2)
+        assert keys(await answer(world)) == ["c", "a", "b"]
+        found = await answer(world, limit=2)
         assert (keys(found), found["matching"], found["parts"]["unschedulable"]) == (["c", "a"], 3, 3)
 
 
@@ -78,7 +78,7 @@ async def test_pod_in_backoff_names_the_failed_plugin_and_the_moment_of_the_retr
         async with asyncio.timeout(60):
             while world.host.queue.counts.pods()["backoff"] < len(names):
                 await asyncio.sleep(0)
-        found = answer(world, part="backoff")
+        found = await answer(world, part="backoff")
         first = found["pods"][0]
         assert first["reason"] == {
             "plugin": "Failing",
@@ -86,13 +86,31 @@ async def test_pod_in_backoff_names_the_failed_plugin_and_the_moment_of_the_retr
         }
         assert first["retryAt"] > first["since"]
         assert (len(found["reasons"]), found["reasonCount"]) == (REASONS_SHOWN, len(names))
-        assert answer(world, part="active")["pods"] == []
+        assert (await answer(world, part="active"))["pods"] == []
 
 
 async def test_member_without_its_group_waits_for_the_object() -> None:
     member = pod("m-0", schedulingGroup={"podGroupName": "train"})
     async with World([node("a"), member], gates={"GenericWorkload": True}) as world:
         await world.settle()
-        (row,) = answer(world, part="incomplete")["pods"]
+        (row,) = (await answer(world, part="incomplete"))["pods"]
         assert row["reason"] == {"plugin": None, "text": f"waits for {row['group']}"}
         assert (row["attempts"], row["retryAt"]) == (0, None)
+
+
+async def test_other_tasks_run_between_the_rows_of_many_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth_host.explain.queue_answer.ROWS_PER_TURN", 2)
+    async with World([node("a", cpu="1"), *(pod(f"p{i}", cpu="2") for i in range(5))]) as world:
+        await world.settle()
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        assert len((await answer(world))["pods"]) == 5
+        assert turns == 2
+        counting.cancel()
