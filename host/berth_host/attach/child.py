@@ -175,8 +175,10 @@ def _ignore(_line: bytes) -> None:
 
 PROTOCOL: Final = "berth/1"
 HANDSHAKE_S: Final = 30.0
-TERMINATE_S: Final = 7.0
-"""Longer than what `berth-sdk serve` takes at most: its grace of 5 s, and 1 s for `close`."""
+TERMINATE_S: Final = 8.0
+"""Longer than what `berth-sdk serve` takes at most: its grace of 5 s, 1 s for `close`, and 1 s for coroutines
+that do not end.
+"""
 _MAX_HANDSHAKE_BYTES: Final = 16 * 1024
 _LAST_WORDS_S: Final = 0.5
 _KEYS: Final = ("protocol", "address", "instance_id", "cookie")
