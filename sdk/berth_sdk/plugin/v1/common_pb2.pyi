@@ -1125,6 +1125,7 @@ class CallContext(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the id of the cycle. A repeat of a call has the same id. It is also the id of the reservation that
     Reserve makes.
@@ -1146,6 +1147,12 @@ class CallContext(_message.Message):
     continues: _builtins.str
     """OPTIONAL: the id that this cycle had in the trial that the host has chosen. The plugin uses what it keeps under
     that id for this cycle; the reservation of the trial is given back already. Empty: the cycle had no other id.
+    """
+    traceparent: _builtins.str
+    """OPTIONAL: the host's trace of this call, as the W3C header `traceparent`, for a plugin that makes spans of its
+    own. The host sends it again as the metadata `traceparent` of a gRPC call, so that a library can continue the
+    trace; frames have no metadata. Something on the way may continue the trace, so the two may differ: then the
+    metadata counts. Empty: the call is not traced.
     """
     @_builtins.property
     def pod(self) -> Global___CyclePod:
@@ -1202,10 +1209,11 @@ class CallContext(_message.Message):
         group: Global___CycleGroup | None = ...,
         parents: _abc.Iterable[Global___CycleParent] | None = ...,
         continues: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "group", b"group", "pod", b"pod", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "continues", b"continues", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "group", b"group", "parents", b"parents", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile", "shared", b"shared", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "attempt", b"attempt", "continues", b"continues", "cycle_id", b"cycle_id", "delta", b"delta", "ended", b"ended", "group", b"group", "parents", b"parents", "plugin", b"plugin", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile", "shared", b"shared", "traceparent", b"traceparent", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
