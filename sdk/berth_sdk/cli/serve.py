@@ -19,6 +19,7 @@ from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.serve.tls import TlsServing
+from berth_sdk.serve.tracing import traces_of_environment
 from berth_sdk.wire.addresses import endpoint_problem
 from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.credential import read_credential, take_credential
@@ -64,6 +65,7 @@ def serve(options: Namespace) -> int:
             credential,
             _tls(options),
             max_message_bytes=SERVER_BYTES if limit_bytes is None else limit_bytes,
+            traces=traces_of_environment(),
         )
         address = server.listen(endpoint or "")
     except OrphanError as err:

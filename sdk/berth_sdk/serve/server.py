@@ -43,6 +43,7 @@ from berth_sdk.serve.scheduling_servicer import SchedulingServicer
 from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
 from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.tls import TlsServing
+from berth_sdk.serve.tracing import CallTraces
 from berth_sdk.wire.addresses import host_and_port, is_loopback, socket_problem
 from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.certificate import Certificate
@@ -75,13 +76,15 @@ class PluginServer:
         tls: TlsServing | None = None,
         *,
         max_message_bytes: int = SERVER_BYTES,
+        traces: CallTraces | None = None,
     ) -> None:
         """Make the server of `classes`, given by plugin name.
 
         Raises PluginDefinitionError, TlsError, and ListenError for a limit that is too small or too large.
         `credential`: a secret that every host has to name; empty: any host that reaches the endpoint may
         attach. `tls`: mutual TLS, for a TCP endpoint; None: plaintext. `max_message_bytes`: the largest
-        message that the server receives; the host is told, and may have a smaller limit.
+        message that the server receives; the host is told, and may have a smaller limit. `traces`: makes a
+        span for each traced call; None: no spans. The server closes it.
         """
         if problem := limit_problem(max_message_bytes):
             raise ListenError(f"max_message_bytes ({FLAG}) is {max_message_bytes}: {problem}")
@@ -96,7 +99,10 @@ class PluginServer:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        scheduling = SchedulingServicer(self.instance)
+        scheduling: Servicer = SchedulingServicer(self.instance)
+        self._traces = traces
+        if traces is not None:
+            scheduling = _Traced(scheduling, traces)
         self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), max_message_bytes)
         register(self._server, SCHEDULING, scheduling)
         register(self._server, STATE, StateServicer(self.instance))
@@ -161,6 +167,8 @@ class PluginServer:
                 self.framed.wait(max(ends_s - time.monotonic(), 0.0))
                 self.instance.stop(max(ends_s - time.monotonic(), LEAST_CLOSE_S))
                 self._threads.shutdown(wait=False, cancel_futures=True)
+                if self._traces is not None:
+                    self._traces.close()
                 self._stopped.set()
         return self.instance.in_flight.count == 0
 
@@ -227,6 +235,18 @@ class Servicer(Protocol):
     """A servicer of this package."""
 
     instance: Instance
+
+
+class _Traced:
+    """SchedulingService with a span around each call of a cycle."""
+
+    def __init__(self, servicer: Servicer, traces: CallTraces) -> None:
+        self.instance = servicer.instance
+        for method in SCHEDULING.methods:
+            answer = getattr(servicer, method.name)
+            if "ctx" in method.input_type.fields_by_name:
+                answer = traces.traced(answer, f"{SCHEDULING.full_name}/{method.name}")
+            setattr(self, method.name, answer)
 
 
 def handlers_of(service: Any, servicer: Servicer) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
