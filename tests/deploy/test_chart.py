@@ -112,9 +112,11 @@ def test_selectors_find_the_pods(values: Path) -> None:
 
 
 def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
-    manifests = rendered(values={"plugins": [SIDECAR], "cycleBudget": "2s"})
+    tracing = {"endpoint": "otel-collector.monitoring:4317", "samplingRatePerMillion": 10000}
+    manifests = rendered(values={"plugins": [SIDECAR], "cycleBudget": "2s", "tracing": tracing})
     own = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]
     assert own["cycleBudget"] == "2s"
+    assert own["tracing"] == tracing
     (entry,) = own["plugins"]
     assert entry == {
         "name": "GpuShare",

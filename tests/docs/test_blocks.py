@@ -67,6 +67,13 @@ RUN_ELSEWHERE = {
     "docs/how-to/complete-in-a-shell.md": [
         'eval "$(berth completion bash)"\neval "$(berth-sdk completion bash)"\n'
     ],
+    # tests/host/tracing and tests/sdk/serve/test_tracing.py trace a host and a process of berth-sdk serve.
+    "docs/how-to/trace.md": [
+        "pip install 'berth-host[tracing]'\n",
+        "pip install 'berth-sdk[tracing]'\n"
+        "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel-collector.monitoring:4317 OTEL_SERVICE_NAME=gpu-share \\\n"
+        "  berth-sdk serve gpu_share:GpuShare --listen unix:/run/berth/plugins/gpu-share.sock\n",
+    ],
     # This needs kubectl and a cluster; tests/host/cli/test_compare.py compares manifests.
     "docs/how-to/compare-configurations.md": [
         "kubectl get nodes,pods,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes"

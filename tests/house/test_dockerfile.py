@@ -25,7 +25,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER_ID = 65532
 # The index and its certificates belong to the machine, not to the build.
 PASSED_ON = re.compile(r"(?i)PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy")
-INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' ."
+INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' '.[tracing]'"
 
 
 def instructions(stage: int) -> list[tuple[str, str]]:

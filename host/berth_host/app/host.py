@@ -191,6 +191,8 @@ class Host(HostParts):
         await self.handle_server.stop()
         await self.clients.close()
         await self.extenders.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
         self._loop_errors.stop()
 
     async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:

@@ -18,6 +18,7 @@ from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire.traces import is_off_in_environment
 
 from berth_host.attach.events import AttachmentEvents, WriteEvent
 from berth_host.attach.host_attachments import HostAttachments, HostSeams
@@ -47,6 +48,7 @@ from berth_host.extenders.extenders import Extenders
 from berth_host.framework.binding import DeviceWaits, PreBindRunner
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
+from berth_host.framework.traced import TracedFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
@@ -80,6 +82,7 @@ from berth_host.scheduler.readback import ReadBack
 from berth_host.scheduler.repeating import RepeatingBinder
 from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
 from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
+from berth_host.scheduler.traced import TracedBindingCycle
 from berth_host.scheduler.victim_calls import VictimCalls
 from berth_host.shadow.following import ShadowFollower
 from berth_host.shadow.parts import (
@@ -92,6 +95,7 @@ from berth_host.shadow.parts import (
 )
 from berth_host.shadow.read_only import ReadOnlyCluster
 from berth_host.shadow.record import ShadowRecord
+from berth_host.tracing.tracing import Tracing
 
 COSCHEDULING_PLUGIN: Final = "Coscheduling"
 """The plugin that judges PodGroups of coscheduling."""
@@ -144,16 +148,29 @@ class HostParts:
         self.metrics = options.metrics
         self.metrics.expose(configuration.gates.is_enabled, configuration.emulation.metrics)
         self.fate = Fate()
+        self.tracing: Tracing | None = None
         self.extenders = Extenders(configuration.scheduler.extenders)
         self._know_the_cluster()
         later = LateParts()
         self._open_to_plugins(later)
         self._make_plugins(later)
         try:
+            self.tracing = self._make_tracing()
             self._make_cycles(later)
         except BaseException:
             self.clients.close_unused()
+            if self.tracing is not None:
+                self.tracing.close()
             raise
+
+    def _make_tracing(self) -> Tracing | None:
+        """Make the traces of attempts; None if they are off, and in a shadow."""
+        settings = self.configuration.berth.tracing
+        if settings is None or self.shadow is not None or is_off_in_environment():
+            return None
+        tracing = Tracing(settings.endpoint or "", settings.sampling_rate_per_million)
+        self.metrics.read(families.TRACE_SPANS, tracing.counts)
+        return tracing
 
     def _know_the_cluster(self) -> None:
         """Make the cache of the cluster, and the parts that write to the cluster."""
@@ -305,6 +322,7 @@ class HostParts:
             self.group_records,
             self.holds,
             group_policy=group_policy,
+            tracing=self.tracing,
         )
         self.handlers = EventHandlers(
             Handled(
@@ -348,8 +366,11 @@ class HostParts:
             self.fate,
             self.extenders,
         )
+        binds_for_extenders = self.options.binds_for_extenders
+        if self.tracing is not None:
+            return TracedBindingCycle(self.tracing, *parts, binds_for_extenders=binds_for_extenders)
         if self.shadow is None:
-            return BindingCycle(*parts, binds_for_extenders=self.options.binds_for_extenders)
+            return BindingCycle(*parts, binds_for_extenders=binds_for_extenders)
         return Deciding(*parts, record=self.shadow, snapshot=self.snapshot, decided=self._decided)
 
     def _decided(self, uid: str) -> None:
@@ -384,8 +405,9 @@ class HostParts:
         work = self.metrics.plugin_work
         waits = DeviceWaits(work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s)
         pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
+        framework = Framework if self.tracing is None else TracedFramework
         return {
-            name: Framework(
+            name: framework(
                 name,
                 points,
                 self.waiting_pods,

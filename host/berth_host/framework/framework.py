@@ -110,7 +110,8 @@ class Framework:
         """Run PreFilter over all nodes. A plugin that answers Skip is not called at this cycle's Filter."""
         started_s = instant_s()
         times = self._times
-        cycle.sampler = times.sampler()
+        trace = cycle.trace
+        cycle.sampler = times.sampler() if trace is None else trace.over(times.sampler())
         clients = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
         outcome = await self._answers.pre_filter(clients, cycle)
         times.pre_filter[outcome.status.code].since(started_s)

@@ -126,6 +126,7 @@ EVENTS: Final = frozenset(
         "queue.pod_queued_twice",
         "queue.sorted_by_fallback",
         "task.failed",
+        "tracing.spans_dropped",
         "victim.evicted",
         "volume.not_bound",
         "watch.expired",

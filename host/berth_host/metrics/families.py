@@ -506,6 +506,12 @@ SHADOW_REAL: Final = histogram(
     exponential(0.001, 2, 20),
     "Seconds from when a pod could first be tried to when a shadow saw the real scheduler's binding.",
 )
+TRACE_SPANS: Final = counter(
+    "berth_trace_spans_total",
+    "ALPHA",
+    "result",
+    "Spans of traced attempts, by what became of them: sent to the collector, or dropped.",
+)
 
 BERTH: Final[tuple[Family, ...]] = tuple(
     family

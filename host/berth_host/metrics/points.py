@@ -34,6 +34,14 @@ class Named(Protocol):
         ...
 
 
+class CallObserver(Protocol):
+    """Gets every call of a cycle."""
+
+    def called(self, plugin: str, call: str, seconds: float, answer: object) -> None:
+        """Take a call of `plugin` that took `seconds`. `answer` None: the call failed."""
+        ...
+
+
 class TakingPart:
     """Counts of the sets of plugins that took part at one extension point of one profile.
 
@@ -93,7 +101,7 @@ class CallSampler:
 
         `call`: as in the contract. `answer` None: the call failed.
         """
-        code = Code.ERROR if answer is None else _code_of(answer)
+        code = Code.ERROR if answer is None else code_of(answer)
         self._family.of(_POINT_OF_CALL.get(call, call), plugin, code.kube_name).observe(seconds)
 
 
@@ -141,12 +149,14 @@ class PointTimes:
         return self._sampler if random.random() < SAMPLED_SHARE else None
 
 
-def _code_of(answer: object) -> Code:
+def code_of(answer: object) -> Code:
     """Return the code of a plugin's answer; for verdicts, the code of the first rejection, if any."""
     if isinstance(answer, Status):
         return answer.code
     verdicts = answer if isinstance(answer, Verdicts) else getattr(answer, "verdicts", None)
     if isinstance(verdicts, Verdicts):
+        if verdicts.all_passed:
+            return Code.SUCCESS
         return next((one.code for one in verdicts.statuses if not one.is_success), Code.SUCCESS)
     status = getattr(answer, "status", None)
     return status.code if isinstance(status, Status) else Code.SUCCESS

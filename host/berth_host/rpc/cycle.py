@@ -26,10 +26,11 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable, StateVersion
 from numpy.typing import NDArray
 
-from berth_host.metrics.points import CallSampler
+from berth_host.metrics.points import CallObserver
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
+from berth_host.tracing.attempt_trace import AttemptTrace
 
 DEFAULT_BUDGET_S: Final = 1.0
 POD_DELETED: Final[str] = "the pod was deleted"
@@ -206,8 +207,11 @@ class CycleRecord:
 
     _passed_over: tuple[str, ...] = ()
 
-    sampler: CallSampler | None = None
-    """Records every call, in the cycles that are sampled."""
+    sampler: CallObserver | None = None
+    """Gets every call, in the cycles that are sampled or traced."""
+
+    trace: AttemptTrace | None = None
+    """The times of a traced attempt; None: the cycle is not traced."""
 
     def __init__(self, cycle_id: str, subject: Any, profile: str, budget_s: float) -> None:
         self.cycle_id = cycle_id

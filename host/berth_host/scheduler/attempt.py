@@ -89,5 +89,6 @@ class Attempt(Cycle):
         again = Attempt(self.queued, self.framework, self.diagnosis, self.budget_s)
         again.started_s, again.restarted = self.started_s, True
         again.is_question = self.is_question
+        again.trace = self.trace
         again.task, again.cancellations, again.aborted = self.task, self.cancellations, self.aborted
         return again

@@ -182,7 +182,7 @@ async def ask_pod(
     None: the nominated pods that `steps` knows.
     """
     attempt = steps.begin(QueuedPodInfo(pod, timestamp_us=0), profile)
-    attempt.is_question = True
+    attempt.is_question, attempt.trace = True, None
     algorithm = Algorithm(profile.framework, SmallestName(), extenders=profile.algorithm.extenders)
     asked = _Asked(steps, algorithm, without, promised, preempts=preempts, scores=scores)
     try:

@@ -50,6 +50,8 @@ from berth_host.scheduler.pod_steps import PodSteps
 from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
 from berth_host.scheduler.schedule_group import EvictForGroup, GroupScheduler, WriteCondition
 from berth_host.scheduler.search import ScheduleResult, SearchStart, TiedNodes
+from berth_host.scheduler.traced import TracedSteps
+from berth_host.tracing.tracing import Tracing
 
 log = get_logger()
 
@@ -232,15 +234,20 @@ class Scheduler:
         holds: GangHolds,
         *,
         group_policy: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
-        """Make the loop. `group_policy`: see `GroupScheduler`."""
+        """Make the loop. `group_policy`: see `GroupScheduler`. `tracing` None: no attempt is traced."""
         self.profiles = profiles
         self.queue = queue
         self.cache = cache
         self.snapshot = snapshot
         self.binding = binding
         self.evictions = evictions
-        self.steps = PodSteps(queue, cache, snapshot, binding, clock)
+        self.steps = (
+            PodSteps(queue, cache, snapshot, binding, clock)
+            if tracing is None
+            else TracedSteps(queue, cache, snapshot, binding, clock, tracing)
+        )
         self.groups = GroupScheduler(
             profiles,
             self.steps,

@@ -56,6 +56,7 @@ def limits() -> str:
             f"{MIN_BYTES} (64 KiB) to {MAX_BYTES} (256 MiB)",
         ),
         ("`plugins`", "none", f"at most {rules.MAX_PLUGINS}"),
+        ("`tracing.samplingRatePerMillion`", "see above", f"0 to {rules.MILLION}"),
     ]
     return table(("Field", "Default", "Range"), rows)
 

@@ -130,7 +130,7 @@ unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
 {{- end -}}
 {{- $plugins = append $plugins $entry -}}
 {{- end -}}
-{{- if or $plugins .Values.cycleBudget .Values.handle.bindAddress -}}
+{{- if or $plugins .Values.cycleBudget .Values.handle.bindAddress .Values.tracing.endpoint -}}
 {{- $own := dict "apiVersion" "config.berth.io/v1alpha1" "kind" "BerthConfiguration" -}}
 {{- if $plugins }}{{- $_ := set $own "plugins" $plugins }}{{- end -}}
 {{- if .Values.handle.bindAddress }}
@@ -138,6 +138,7 @@ unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
 {{- with .Values.handle.advertiseAddress }}{{- $_ := set $handle "advertiseAddress" . }}{{- end }}
 {{- $_ := set $own "handle" $handle }}
 {{- end -}}
+{{- if .Values.tracing.endpoint }}{{- $_ := set $own "tracing" .Values.tracing }}{{- end -}}
 {{- if .Values.cycleBudget }}{{- $_ := set $own "cycleBudget" .Values.cycleBudget }}{{- end -}}
 {{- toYaml $own -}}
 {{- end -}}

@@ -87,6 +87,21 @@ class HandleListener:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracingConfiguration:
+    """The traces of attempts, with the fields of Kubernetes' TracingConfiguration.
+
+    `endpoint`: the OTLP collector, as `host:port` in plaintext or a URL; None: that of the environment
+    (OTEL_EXPORTER_OTLP_ENDPOINT), or `localhost:4317`. `sampling_rate_per_million`: of attempts whose pod
+    names no parent; None: OTEL_TRACES_SAMPLER decides, or no such attempt is traced.
+    """
+
+    endpoint: str | None = json_field("endpoint", _OPTIONAL_TEXT, omit_empty=True)
+    sampling_rate_per_million: int | None = json_field(
+        "samplingRatePerMillion", pointer_to(INT32), omit_empty=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginScope:
     """The pods that a plugin is asked about: all given conditions must hold.
 
@@ -188,7 +203,7 @@ class BerthConfiguration:
     """The whole document. `cycle_budget_s`: the time that a scheduling cycle may wait for served plugins.
     `socket_folder`: where sidecars put their sockets, empty: nowhere. `handle` None: plugins behind TLS
     cannot call the host. `max_message_bytes`: the largest message to or from a served plugin, where its entry
-    sets no other.
+    sets no other. `tracing` None: attempts are not traced.
     """
 
     kind: str = json_field("kind", with_zero(STRING, KIND))
@@ -202,6 +217,9 @@ class BerthConfiguration:
         "cycleBudget", with_zero(pointer_to(DURATION), DEFAULT_CYCLE_BUDGET_MS / 1000)
     )
     max_message_bytes: int = json_field("maxMessageBytes", with_zero(_MESSAGE_BYTES, DEFAULT_BYTES))
+    tracing: TracingConfiguration | None = json_field(
+        "tracing", pointer_to(struct_of(TracingConfiguration)), omit_empty=True
+    )
 
     def plugin(self, name: str) -> BerthPlugin | None:
         """Return the plugin of that name, None if the file has none."""

@@ -13,6 +13,7 @@ from typing import Final
 from berth_sdk.duration import format_seconds
 from berth_sdk.wire.addresses import endpoint_problem, is_loopback
 from berth_sdk.wire.message_limit import limit_problem
+from berth_sdk.wire.traces import is_installed
 
 from berth_host.config.berth.configuration import (
     API_VERSION,
@@ -22,6 +23,7 @@ from berth_host.config.berth.configuration import (
     HandleListener,
     PluginScope,
     TlsFiles,
+    TracingConfiguration,
     Transport,
 )
 from berth_host.config.berth.managed_resources import check_managed_resources
@@ -29,6 +31,7 @@ from berth_host.config.berth.points import (
     MAX_CONCURRENCY,
     MAX_CYCLE_BUDGET_MS,
     MAX_PLUGINS,
+    MILLION,
     MIN_CYCLE_BUDGET_MS,
     MIN_DEADLINE_MS,
     POINT_RULES,
@@ -117,7 +120,34 @@ def check_berth(document: BerthConfiguration) -> list[Finding]:
     limits = (MIN_CYCLE_BUDGET_MS, MAX_CYCLE_BUDGET_MS)
     findings += _check_duration("cycleBudget", document.cycle_budget_s, limits)
     findings += _check_message_bytes("maxMessageBytes", document.max_message_bytes)
+    return findings + _check_tracing(document.tracing)
+
+
+def _check_tracing(tracing: TracingConfiguration | None) -> list[Finding]:
+    if tracing is None:
+        return []
+    findings = []
+    if not is_installed():
+        message = "the packages for it are missing: pip install 'berth-host[tracing]'"
+        findings.append(forbidden("tracing", message))
+    endpoint = tracing.endpoint
+    if endpoint is not None and not _is_collector(endpoint):
+        message = (
+            "the address of an OTLP collector for gRPC, such as localhost:4317 or https://otel.example:4317"
+        )
+        findings.append(invalid("tracing.endpoint", endpoint, message))
+    rate = tracing.sampling_rate_per_million
+    if rate is not None and not 0 <= rate <= MILLION:
+        message = f"not in valid range [0, {MILLION}]"
+        findings.append(invalid("tracing.samplingRatePerMillion", rate, message))
     return findings
+
+
+def _is_collector(endpoint: str) -> bool:
+    scheme, separator, rest = endpoint.partition("://")
+    if not separator:
+        return host_in(endpoint) is not None
+    return scheme in ("http", "https") and bool(rest.strip("/")) and " " not in rest
 
 
 def _check_name(path: str, name: str) -> list[Finding]:

@@ -226,7 +226,12 @@ class GrpcTransport:
                 )
                 if ends_s <= time.monotonic():
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
-                reply = await self._send(call, request, request.ctx, ends_s)
+                if cycle.trace is None:
+                    reply = await self._send(call, request, request.ctx, ends_s)
+                else:
+                    with cycle.trace.request(self._plugin, call.rpc) as traceparent:
+                        request.ctx.traceparent = traceparent
+                        reply = await self._send(call, request, request.ctx, ends_s, traceparent)
                 context: pb.ReplyContext = reply.ctx
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
@@ -246,21 +251,26 @@ class GrpcTransport:
             else:
                 self._outbox.return_ended(ended)
 
-    async def _send(self, call: AnyCall, request: Any, carrier: Any, ends_s: float) -> Any:
+    async def _send(
+        self, call: AnyCall, request: Any, carrier: Any, ends_s: float, traceparent: str = ""
+    ) -> Any:
         """Send the request and return the reply. Changes of the state go ahead of a request that they make
         too large.
 
-        `carrier`: the request, or its context, whose field `delta` has the changes.
+        `carrier`: the request, or its context, whose field `delta` has the changes. `traceparent`: of a
+        traced call.
         """
         asked, method = (self._plugin, call.rpc), CODECS[call.rpc].method
         try:
-            return await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
+            left_s = max(ends_s - time.monotonic(), 0.0)
+            return await self.link.ask(method, request, asked, left_s, traceparent)
         except RequestTooLargeError:
             if not carrier.HasField("delta"):
                 raise
         await self.link.sync(asked, ends_s)
         carrier.ClearField("delta")
-        return await self.link.ask(method, request, asked, max(ends_s - time.monotonic(), 0.0))
+        left_s = max(ends_s - time.monotonic(), 0.0)
+        return await self.link.ask(method, request, asked, left_s, traceparent)
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
         """Update the instance's copy, because a plugin may wait for changes outside of cycles."""

@@ -25,6 +25,7 @@ from berth_sdk.tables import StateVersion
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.message_limit import CURE, DEFAULT_BYTES, size_options
+from berth_sdk.wire.traces import TRACEPARENT
 from google.protobuf.message import DecodeError, Message
 from grpc.aio import Metadata
 
@@ -224,8 +225,12 @@ class InstanceLink:
         request: Message,
         asked: tuple[str, str],
         deadline_s: float,
+        traceparent: str = "",
     ) -> R:
-        """Make one RPC and return the reply. `asked`: plugin and call, for the error. Raises PluginError."""
+        """Make one RPC and return the reply. `asked`: plugin and call, for the error. Raises PluginError.
+
+        `traceparent`: metadata of a traced call; empty: none.
+        """
         plugin, call = asked
         if not self.is_open:
             raise PluginUnavailableError(plugin, call, "lost its instance")
@@ -242,7 +247,7 @@ class InstanceLink:
         self.calls_made += 1
         received = 0
         try:
-            answer = await self._send(method, raw, asked, deadline_s)
+            answer = await self._send(method, raw, asked, deadline_s, traceparent)
             received = len(answer)
             if received > limit_bytes:
                 raise PluginProtocolError(plugin, call, f"answered {_over(received, limit_bytes)}")
@@ -264,7 +269,7 @@ class InstanceLink:
                 self._quiet.set()
 
     async def _send(
-        self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float
+        self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float, traceparent: str
     ) -> bytes:
         """Send in frames if the call may and the plugin's connection is idle, else as a unary call."""
         plugin, call = asked
@@ -280,7 +285,10 @@ class InstanceLink:
                     raise PluginUnavailableError(plugin, call, "lost its instance")
                 deadline_s = max(ends_s - time.monotonic(), 0.0)
         call_of = self._sender(method.path)
-        return await in_time(call_of(raw, timeout=deadline_s, metadata=self._metadata_of(plugin)), deadline_s)
+        metadata = self._metadata_of(plugin)
+        if traceparent:
+            metadata = Metadata(*metadata, (TRACEPARENT, traceparent))
+        return await in_time(call_of(raw, timeout=deadline_s, metadata=metadata), deadline_s)
 
     def _metadata_of(self, plugin: str) -> Metadata:
         """Return the metadata of the calls about a plugin."""

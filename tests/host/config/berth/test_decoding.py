@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, TlsFiles, Transport
+from berth_host.config.berth.configuration import (
+    BerthConfiguration,
+    BerthPlugin,
+    TlsFiles,
+    TracingConfiguration,
+    Transport,
+)
 from berth_host.config.berth.points import FailurePolicy, PointPolicy
 from berth_host.config.decoding.core_v1 import LabelSelectorV1
 from berth_host.config.errors import ConfigurationError
@@ -324,3 +332,34 @@ def test_handle_permit_names_the_plugins_whose_waits_may_be_ended() -> None:
         "plugins[0].handle.permit[1]",
         "plugins[0].handle.permit[2]",
     ]
+
+
+def test_tracing_is_off_unless_the_field_is_there() -> None:
+    assert load("").tracing is None
+    assert load("tracing: {}").tracing == TracingConfiguration()
+    got = load("tracing: {endpoint: 'otel:4317', samplingRatePerMillion: 10000}").tracing
+    assert got == TracingConfiguration(endpoint="otel:4317", sampling_rate_per_million=10000)
+    assert load("tracing: {endpoint: 'https://otel.example:4317'}").tracing is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "cure"),
+    [
+        ("samplingRatePerMillion: -1", "tracing.samplingRatePerMillion", "not in valid range [0, 1000000]"),
+        ("samplingRatePerMillion: 1000001", "tracing.samplingRatePerMillion", "[0, 1000000]"),
+        ("endpoint: ''", "tracing.endpoint", "such as localhost:4317"),
+        ("endpoint: otel", "tracing.endpoint", "such as localhost:4317"),
+        ("endpoint: 'ftp://otel:4317'", "tracing.endpoint", "such as localhost:4317"),
+    ],
+)
+def test_wrong_tracing_is_refused(fields: str, path: str, cure: str) -> None:
+    (finding,) = error_of(f"tracing: {{{fields}}}").findings
+    assert finding.field == path
+    assert cure in finding.message
+
+
+def test_tracing_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    (finding,) = error_of("tracing: {}").findings
+    assert finding.field == "tracing"
+    assert "pip install 'berth-host[tracing]'" in finding.message
