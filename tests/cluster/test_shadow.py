@@ -1,4 +1,4 @@
-"""`berth scheduler --shadow` beside kube-scheduler on a real API server, with the right to read alone."""
+"""A shadow beside kube-scheduler on a real API server, with the rights that the chart gives it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers, program
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
+from support.chart import of_kind, rendered, the
 from support.emptying import empty
 from support.observed.audit import AuditLog
 from support.waiting import PATIENCE_S
@@ -46,23 +47,16 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServers]:
 
 
 def allow_reads(servers: RealServers) -> None:
-    """Let the shadow's user read everything, and review the users of its secure port."""
-    role = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "shadow"},
-        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
-    }
+    """Give the shadow's user the rights that the chart gives a shadow, and no other."""
+    granted = rendered(values={"shadow": True})
+    (role,) = of_kind(granted, "ClusterRole")
     servers.create(f"/apis/{RBAC}/v1/clusterroles", role)
-    for name in ("shadow", "system:auth-delegator"):
-        binding = {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"shadow-{name.rpartition(':')[2]}"},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": NOBODY}],
-        }
-        servers.create(f"/apis/{RBAC}/v1/clusterrolebindings", binding)
+    user = {"apiGroup": RBAC, "kind": "User", "name": NOBODY}
+    for kind, path in (
+        ("ClusterRoleBinding", "clusterrolebindings"),
+        ("RoleBinding", "namespaces/kube-system/rolebindings"),
+    ):
+        servers.create(f"/apis/{RBAC}/v1/{path}", {**the(granted, kind), "subjects": [user]})
 
 
 def add(servers: RealServers, pod: str, cpu: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from berth_host.app.reload import reload
 from berth_host.cluster.port import EventRecord
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
@@ -276,3 +277,19 @@ async def test_write_of_a_shadow_is_an_error() -> None:
     with pytest.raises(InvariantError, match="about to write the event Odd"):
         port.create_event(event)
     assert shadow.port.writes == []
+
+
+async def test_decisions_outlive_a_reload() -> None:
+    world = World([node("a"), node("b")])
+    async with Beside(world) as shadow:
+        world.server.create(pod("web"))
+        await shadow.until(lambda: len(shadow.record.open) == 1)
+        shadow.host = await reload(shadow.host, loaded(DEFAULTS))
+        world.server.create(pod("second"))
+        await shadow.until(lambda: len(shadow.record.open) == 2)
+        for decision in list(shadow.record.open.values()):
+            world.server.bind(decision.pod.ref, decision.node_name)
+        await shadow.counted(ShadowOutcome.SAME, 2)
+        assert not shadow.host.cache.assumed_count
+        assert shadow.record.as_json()["compared"] == 2
+        assert shadow.port.writes == []
