@@ -57,6 +57,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
     except Exception as err:
         for host in (old, new):
             host.fate.fail(err)
+        await new.clients.close()  # nobody stops a host that never took over
         raise
     log.info("host.reloaded", profiles=list(new.scheduler.profiles))
     return new

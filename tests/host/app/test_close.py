@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from berth_host.app import host as host_module
 from berth_host.app.alone import FrameworkAlone
+from berth_host.app.host import Host
 from berth_host.app.reload import reload
 from berth_host.config.loading import load_configuration
 from berth_host.errors.plugins import PluginLoadError
@@ -104,6 +105,20 @@ async def test_reload_with_other_arguments_closes_the_old_instance(where: str, t
         assert new == ["made", "asked", "reserved"]
         assert trials == [["made", "closed"]] * (where == "command")
     assert all(life.count("closed") == 1 and life[-1] == "closed" for life in lives(tmp_path / "journal"))
+
+
+async def test_reload_that_fails_after_the_old_host_retired_closes_both_instances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("the cluster is gone")
+
+    async with running("inProcess", tmp_path, limit=1) as world:
+        text = configured("inProcess", tmp_path, limit=2)
+        monkeypatch.setattr(Host, "adopt_cluster", fails)
+        with pytest.raises(RuntimeError, match="the cluster is gone"):
+            await reload(world.host, load_configuration(text, source="new.yaml"))
+        assert lives(tmp_path / "journal") == [["made", "closed"]] * 2
 
 
 @pytest.mark.parametrize("where", EVERYWHERE[:2])
