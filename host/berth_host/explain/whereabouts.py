@@ -51,7 +51,12 @@ _CAUSES: Final[Mapping[str, str]] = {
     events.PLUGIN_RECOVERED: "a plugin that it needs can be called again",
     events.ATTEMPT_FAILED: "an event that may help came during the attempt",
 }
-_ENDS: Final = {Outcome.BOUND: "bound", Outcome.UNSCHEDULABLE: "rejected", Outcome.ERROR: "failed"}
+_ENDS: Final = {
+    Outcome.BOUND: "bound",
+    Outcome.DECIDED: "decided",
+    Outcome.UNSCHEDULABLE: "rejected",
+    Outcome.ERROR: "failed",
+}
 _PLACES: Final = tuple(place.value for place in Place)
 
 
@@ -363,6 +368,10 @@ def _end(number: int, at_s: float, attempt: Diagnosis | None) -> Iterator[Step]:
     step = _ENDS[attempt.outcome]
     if attempt.outcome is Outcome.BOUND:
         yield Step(at_s=ended_s, step=step, cause=attempt.node_name, text=f"bound to {attempt.node_name}")
+        return
+    if attempt.outcome is Outcome.DECIDED:
+        text = f"{attempt.node_name} chosen; a shadow binds nothing"
+        yield Step(at_s=ended_s, step=step, cause=attempt.node_name, text=text)
         return
     plugins = ", ".join(sorted(attempt.unschedulable_plugins))
     yield Step(at_s=ended_s, step=step, cause=plugins, text=attempt.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from berth_host.cluster.port import EventRecord
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.errors.state import InvariantError
+from berth_host.explain.answering import pod_answer
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.shadow.record import ShadowOutcome
 from berth_sdk.cycle_state import CycleState
@@ -22,6 +24,7 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from support.beside import Beside, stored
 from support.hosts import World, enabling, node, pod
+from support.raw_http import Request, answer, raw_server
 from support.scripted_plugin import WAYS, ScriptedPlugin, descriptor
 
 BEST_FIT = """\
@@ -41,6 +44,11 @@ profiles: [{plugins: {multiPoint: {disabled: [{name: TaintToleration}]}}}]
 """
 
 
+EXTENDER = """\
+extenders:
+- {{urlPrefix: '{url}', filterVerb: filter, prioritizeVerb: prioritize, bindVerb: bind, weight: 1,
+   nodeCacheCapable: true}}
+"""
 SERVED = """\
 ---
 apiVersion: config.berth.io/v1alpha1
@@ -293,3 +301,35 @@ async def test_decisions_outlive_a_reload() -> None:
         assert not shadow.host.cache.assumed_count
         assert shadow.record.as_json()["compared"] == 2
         assert shadow.port.writes == []
+
+
+async def test_extender_is_asked_to_decide_and_never_to_bind() -> None:
+    asked: list[str] = []
+
+    async def answering(request: Request) -> bytes:
+        verb = request.line.rpartition("/")[2]
+        asked.append(verb)
+        body = request.json
+        return answer(json.dumps([] if verb == "prioritize" else {"NodeNames": body["NodeNames"]}))
+
+    world = World([node("a"), node("b")])
+    async with raw_server(answering) as server:
+        text = DEFAULTS + EXTENDER.format(url=server.url)
+        async with Beside(world, loaded(text)) as shadow:
+            world.server.create(pod("web"))
+            await shadow.until(lambda: len(shadow.record.open) == 1)
+            world.server.bind(ObjectRef(namespace="default", name="web"), "a")
+            await shadow.counted(ShadowOutcome.SAME)
+    assert asked == ["filter", "prioritize"]
+
+
+async def test_pod_of_a_shadow_can_be_explained() -> None:
+    world = World([node("a")])
+    async with Beside(world) as shadow:
+        world.server.create(pod("web"))
+        await shadow.until(lambda: len(shadow.record.open) == 1)
+        found = await pod_answer(shadow.host, "default/web")
+        assert found is not None
+        (attempt,) = found.last_attempts
+        assert (attempt["outcome"], attempt["node"]) == ("decided", "a")
+        assert found.timeline[-1].text == "a chosen; a shadow binds nothing"
