@@ -77,33 +77,39 @@ export class HeatMap {
       this.canvas.style.height = `${height}px`;
     }
     const style = getComputedStyle(this.canvas);
-    const context = this.canvas.getContext("2d");
-    const none = style.getPropertyValue("--line");
-    context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, width, height);
-    const inner = this.size - GAP;
-    this.cells.forEach((cell, index) => {
-      const [x, y] = this.place(index);
-      context.fillStyle = cell.fill ?? none;
-      context.fillRect(x, y, inner, inner);
-      if (!cell.mark) return;
-      context.strokeStyle = style.color;
-      context.beginPath();
-      context.moveTo(x + 1, y + 1);
-      context.lineTo(x + inner - 1, y + inner - 1);
-      context.stroke();
-    });
-    if (this.selected >= 0 && this.selected < this.cells.length) {
-      const [x, y] = this.place(this.selected);
-      context.lineWidth = 3;
-      context.strokeStyle = style.getPropertyValue("--focus");
-      context.strokeRect(x, y, inner, inner);
-      context.lineWidth = 1;
-    }
+    this.context = this.canvas.getContext("2d");
+    this.colours = { none: style.getPropertyValue("--line"), text: style.color, focus: style.getPropertyValue("--focus") };
+    this.context.setTransform(scale, 0, 0, scale, 0, 0);
+    this.context.clearRect(0, 0, width, height);
+    for (let index = 0; index < this.cells.length; index += 1) this.paintCell(index);
+    this.paintFrame();
   }
 
-  place(index) {
-    return [(index % this.columns) * this.size, Math.floor(index / this.columns) * this.size];
+  paintCell(index) {
+    const { context, colours } = this;
+    const cell = this.cells[index];
+    const x = (index % this.columns) * this.size;
+    const y = Math.floor(index / this.columns) * this.size;
+    const inner = this.size - GAP;
+    context.fillStyle = cell.fill ?? colours.none;
+    context.fillRect(x, y, inner, inner);
+    if (!cell.mark) return;
+    context.strokeStyle = colours.text;
+    context.beginPath();
+    context.moveTo(x + 1, y + 1);
+    context.lineTo(x + inner - 1, y + inner - 1);
+    context.stroke();
+  }
+
+  /** Draw a frame into the selected cell. */
+  paintFrame() {
+    if (this.selected < 0 || this.selected >= this.cells.length) return;
+    const x = (this.selected % this.columns) * this.size;
+    const y = Math.floor(this.selected / this.columns) * this.size;
+    this.context.lineWidth = 3;
+    this.context.strokeStyle = this.colours.focus;
+    this.context.strokeRect(x + 1.5, y + 1.5, this.size - GAP - 3, this.size - GAP - 3);
+    this.context.lineWidth = 1;
   }
 
   at(event) {
@@ -122,8 +128,13 @@ export class HeatMap {
   }
 
   select(index) {
+    const before = this.selected;
     this.selected = index;
-    this.draw();
+    // Only two cells change; a whole picture that is due anyway has both.
+    if (!this.frame && this.context) {
+      if (before >= 0 && before < this.cells.length) this.paintCell(before);
+      this.paintFrame();
+    }
     this.chosen(index);
   }
 

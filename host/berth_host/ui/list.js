@@ -15,7 +15,7 @@ export class List {
     this.columns = columns;
     this.rows = [];
     this.active = 0;
-    this.shown = [];
+    this.shown = new Map();
     this.before = el("tr", { class: "spacer", "aria-hidden": "true" }, el("td", { colSpan: columns.length }));
     this.after = el("tr", { class: "spacer", "aria-hidden": "true" }, el("td", { colSpan: columns.length }));
     this.body = el("tbody", {}, this.before, this.after);
@@ -53,13 +53,26 @@ export class List {
     const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_PX) - OVERSCAN);
     const last = Math.min(this.rows.length, first + Math.ceil(height / ROW_PX) + 2 * OVERSCAN);
     const had = this.body.contains(document.activeElement);
-    while (this.shown.length < last - first) {
-      const row = this.make();
-      this.shown.push(row);
-      this.body.insertBefore(row, this.after);
+    // Rows that stay in view stay in the document as they are: scrolling changes only the rows that come into view.
+    const free = [];
+    for (const [index, row] of this.shown) {
+      if (index >= first && index < last) continue;
+      this.shown.delete(index);
+      row.remove();
+      free.push(row);
     }
-    while (this.shown.length > Math.max(0, last - first)) this.shown.pop().remove();
-    this.shown.forEach((row, offset) => this.fill(row, first + offset));
+    let next = this.before.nextSibling;
+    for (let index = first; index < last; index += 1) {
+      let row = this.shown.get(index);
+      if (!row) {
+        row = free.pop() ?? this.make();
+        this.shown.set(index, row);
+        this.body.insertBefore(row, next);
+      } else {
+        next = row.nextSibling;
+      }
+      this.fill(row, index);
+    }
     this.space(this.before, first);
     this.space(this.after, Math.max(0, this.rows.length - last));
     if (had) this.focus();
@@ -104,13 +117,13 @@ export class List {
   activate(index) {
     if (index === this.active) return;
     this.active = index;
-    for (const row of this.shown) {
+    for (const row of this.shown.values()) {
       for (const link of row.querySelectorAll("a")) link.tabIndex = row.index === index ? 0 : -1;
     }
   }
 
   focus() {
-    const row = this.shown.find((one) => one.index === this.active);
+    const row = this.shown.get(this.active);
     const target = row?.querySelector("a") ?? this.element;
     if (document.activeElement !== target) target.focus({ preventScroll: true });
   }

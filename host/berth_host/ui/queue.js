@@ -24,8 +24,10 @@ function compare(a, b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-export function reasonText(reason) {
-  return [reason.plugin, reason.text].filter(Boolean).join(": ");
+/** Return why a pod waits; made once for each version of its row. */
+function why(pod) {
+  pod.why ??= [pod.reason.plugin, pod.reason.text].filter(Boolean).join(": ");
+  return pod.why;
 }
 
 export function queueView(main, _parts, _query, { say, title, watch }) {
@@ -34,7 +36,7 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   const list = new List("Pods of the queue", [
     { title: "Pod", width: "25%", text: (pod) => pod.key, link: (pod) => podLink(pod.key) },
     { title: "Part", width: "11%", text: (pod) => PARTS[pod.part] ?? pod.part },
-    { title: "Reason", width: "31%", text: (pod) => reasonText(pod.reason) },
+    { title: "Reason", width: "31%", text: why },
     { title: "Attempts", width: "10%", number: true, text: (pod) => String(pod.attempts) },
     { title: "Priority", width: "8%", number: true, text: (pod) => String(pod.priority) },
     { title: "Age", width: "7%", number: true, text: (pod) => span(pod.created, state.at) },
@@ -89,7 +91,7 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   function drawReasons(rows) {
     const found = new Map();
     for (const pod of rows) {
-      const reason = reasonText(pod.reason);
+      const reason = why(pod);
       found.set(reason, (found.get(reason) ?? 0) + 1);
     }
     const most = [...found].sort((a, b) => b[1] - a[1] || compare(a[0], b[0])).slice(0, 30);
@@ -117,9 +119,9 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
     drawReasons(inPart);
     every.hidden = !chosen.reason;
     const shown = inPart.filter((pod) => {
-      if (chosen.reason && reasonText(pod.reason) !== chosen.reason) return false;
+      if (chosen.reason && why(pod) !== chosen.reason) return false;
       return !chosen.text || pod.key.toLowerCase().includes(chosen.text)
-        || reasonText(pod.reason).toLowerCase().includes(chosen.text);
+        || why(pod).toLowerCase().includes(chosen.text);
     });
     shown.sort(ORDERS[chosen.order][1]);
     list.set(shown);
