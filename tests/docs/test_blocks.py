@@ -81,6 +81,10 @@ RUN_ELSEWHERE = {
         "berth compare --config now.yaml --config next.yaml -f cluster.yaml\n",
     ],
     # tests/examples/test_fits.py reads what kubectl prints.
+    "docs/how-to/see-the-scheduler.md": [
+        "kubectl berth ui\n",  # tests/host/cli/kubectl/test_passing.py
+        "berth bench ui\n",  # tests/bench/ui/test_frames.py
+    ],
     "docs/how-to/would-it-fit.md": [
         "kubectl get nodes,pods,podgroups.scheduling.k8s.io -A -o yaml > cluster.yaml\n"
         "python examples/fits/fits.py cluster.yaml new-node.yaml\n"

@@ -21,6 +21,7 @@ const status = document.getElementById("status");
 const problem = document.getElementById("problem");
 const connection = document.getElementById("connection");
 let end = () => {};
+let isShown = false;
 let said = { text: "", at: -SAID_EVERY_MS, timer: 0 };
 
 /** Read out a text, at most every few seconds: numbers that change all the time would drown the rest. */
@@ -58,7 +59,7 @@ const services = {
   },
 };
 
-function show(isFirst) {
+function show() {
   const [path, query] = location.hash.slice(1).split("?");
   const [name, ...parts] = path.split("/").filter(Boolean).map(decodeURIComponent);
   let view = VIEWS[name];
@@ -77,7 +78,8 @@ function show(isFirst) {
   }
   end = view(main, parts, new URLSearchParams(query), services);
   // A new view is a new page: keyboard and screen reader begin at its heading.
-  if (!isFirst) main.querySelector("h1")?.focus();
+  if (isShown) main.querySelector("h1")?.focus();
+  isShown = true;
 }
 
 document.getElementById("find").addEventListener("submit", (event) => {
@@ -89,5 +91,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-addEventListener("hashchange", () => show(false));
-show(true);
+addEventListener("hashchange", show);
+show();
