@@ -85,6 +85,9 @@ RUN_ELSEWHERE = {
         "kubectl berth ui\n",  # tests/host/cli/kubectl/test_passing.py
         "berth bench ui\n",  # tests/bench/ui/test_frames.py
     ],
+    "docs/how-to/shadow.md": [
+        "berth scheduler --config scheduler.yaml --shadow\n",  # tests/cluster/test_shadow.py
+    ],
     "docs/how-to/would-it-fit.md": [
         "kubectl get nodes,pods,podgroups.scheduling.k8s.io -A -o yaml > cluster.yaml\n"
         "python examples/fits/fits.py cluster.yaml new-node.yaml\n"
