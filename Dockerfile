@@ -19,7 +19,7 @@ RUN pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' '.
 # What the image has (SBOM), in the form of CycloneDX.
 RUN python3 -m venv /berth/tools \
  && /berth/tools/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
- && /berth/tools/bin/cyclonedx-py environment /berth/venv/bin/python3 --output-reproducible -o /berth/berth.cdx.json
+ && /berth/tools/bin/cyclonedx-py environment /berth/venv/bin/python3 --output-reproducible -o /berth/sbom.cdx.json
 RUN berth --version
 
 # This stage has no shell, no package manager and no root user. Its Python is Debian 12's, as in the stage above.
@@ -28,7 +28,7 @@ LABEL org.opencontainers.image.title="berth" \
       org.opencontainers.image.description="A Kubernetes scheduler whose plugins run in other processes" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /berth/venv /berth/venv
-COPY --from=build /berth/berth.cdx.json /berth/berth.cdx.json
+COPY --from=build /berth/sbom.cdx.json /berth/sbom.cdx.json
 ENV PATH=/berth/venv/bin:/usr/bin:/bin
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532

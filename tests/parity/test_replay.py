@@ -296,7 +296,7 @@ def _uncounted_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeColumns, "set_usage", lambda self, slot, usage: None)
+    monkeypatch.setattr(NodeColumns, "_fill_usage", lambda self, slot, usage: None)
 
 
 def _demands_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,10 +330,12 @@ async def placement_feasible(asked: Asked, rng: random.Random) -> bool:
     codes = {Code.SUCCESS, Code.WAIT, Code.UNSCHEDULABLE, Code.ERROR}
     while remaining >= 0:
         status = await asked.client.placement_feasible(one, PlacementProgress(remaining, scheduled))
-        if not is_legal(status, codes) or "{scheduled}" in status.message:
+        if not is_legal(status, codes):
             return False
-        if status.code is Code.ERROR:  # the cycle of the group ends
+        if status.code is Code.ERROR:  # the cycle of the group ends; the error may quote the answer
             return True
+        if "{scheduled}" in status.message:
+            return False
         remaining -= 1
         scheduled += rng.randrange(2)
     return True
