@@ -344,6 +344,17 @@ def test_only_the_scheduler_has_rights_by_default() -> None:
     assert {kind for _, kind in subjects} == {"ServiceAccount"}
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_page_is_served_to_the_readers_of_answers_when_it_is_on(enabled: bool) -> None:
+    manifests = rendered(values={"answers": {"readers": [DEVELOPERS]}, "ui": {"enabled": enabled}})
+    role = next(
+        one for one in manifests if one["kind"] == "ClusterRole" and "answers" in one["metadata"]["name"]
+    )
+    rights = {right for rule in role["rules"] for right in granted(rule)}
+    assert ({("get", "/ui"), ("get", "/ui/*")} <= rights) is enabled
+    assert ("--ui" in pod_of(manifests)["containers"][0]["args"]) is enabled
+
+
 @pytest.mark.parametrize(
     ("lease", "is_beside"),
     [
