@@ -166,9 +166,11 @@ class HostParts:
     def _make_tracing(self) -> Tracing | None:
         """Make the traces of attempts; None if they are off, and in a shadow."""
         settings = self.configuration.berth.tracing
+        self.metrics.has_exemplars = False
         if settings is None or self.shadow is not None or is_off_in_environment():
             return None
-        tracing = Tracing(settings.endpoint or "", settings.sampling_rate_per_million)
+        tracing = Tracing(settings.endpoint or "", settings.sampling_rate_per_million, self.metrics.note_call)
+        self.metrics.has_exemplars = True
         self.metrics.read(families.TRACE_SPANS, tracing.counts)
         return tracing
 

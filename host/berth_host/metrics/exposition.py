@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 # The first scrape imports it, and not the start.
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+
+
+OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+_END: Final = b"# EOF\n"
 
 
 class Named(Protocol):
@@ -47,6 +51,17 @@ class Exposition:
         self._sources = sources
         self._has_process = process
         self._process: CollectorRegistry | None = None
+
+    async def open_metrics(self) -> bytes:
+        """Return the same as `text` in OpenMetrics' format, which has exemplars."""
+        from prometheus_client.openmetrics.exposition import generate_latest
+
+        write: Any = generate_latest
+        parts: list[bytes] = []
+        for metric in self._metrics():
+            parts.append(write(_One(metric)).removesuffix(_END))
+            await asyncio.sleep(0)
+        return b"".join((*parts, _END))
 
     async def text(self) -> bytes:
         """Return the text of all families that have a series. Other tasks run after each family."""

@@ -361,6 +361,13 @@ PLUGIN_SECONDS: Final = counter(
     "plugin extension_point",
     "Seconds that calls of a plugin took.",
 )
+PLUGIN_CALL_DURATION: Final = histogram(
+    "berth_plugin_call_duration_seconds",
+    "ALPHA",
+    "plugin extension_point",
+    exponential(0.000001, 4, 13),
+    "Seconds that one call of a plugin took. OpenMetrics: with traced calls as exemplars.",
+)
 PLUGIN_SECONDS_MAX: Final = gauge(
     "berth_plugin_call_seconds_max",
     "ALPHA",

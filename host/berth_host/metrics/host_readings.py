@@ -20,7 +20,7 @@ from berth_host.metrics import families
 from berth_host.metrics.family import Family
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.metrics.series import Labels, Values
+from berth_host.metrics.series import Histogram, Labels, Values
 
 Stats = Callable[[], Mapping[str, PluginStats]]
 _PER_CALL: Final[tuple[tuple[Family, Callable[[CallStats], float]], ...]] = (
@@ -42,6 +42,7 @@ def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
     """
     for family, value in _PER_CALL:
         metrics.read(family, _PerCall(stats, value))
+    metrics.read_histograms(families.PLUGIN_CALL_DURATION, lambda: _call_times(stats))
     metrics.read(families.PLUGIN_FAILURES, lambda: _by_name(stats, lambda one: one.failures))
     metrics.read(families.PLUGIN_POLICIES, lambda: _by_name(stats, lambda one: one.policies))
     metrics.read(
@@ -49,6 +50,12 @@ def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
         lambda: [((plugin,), one.violations) for plugin, one in stats().items()],
     )
     metrics.read(families.PREEMPTION_ATTEMPTS, lambda: [((), _preemptions(stats))])
+
+
+def _call_times(stats: Stats) -> Iterator[tuple[Labels, Histogram]]:
+    for plugin, one in stats().items():
+        for call, figures in one.items():
+            yield (plugin, call), figures.times
 
 
 class _PerCall:

@@ -16,14 +16,22 @@ from berth_host.metrics.group_metrics import GroupMetrics, PreemptionMetrics
 from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
-from berth_host.metrics.series import Counters, Histograms, Labels, Readings, Values
+from berth_host.metrics.series import (
+    Counters,
+    Histogram,
+    HistogramReadings,
+    Histograms,
+    Labels,
+    Readings,
+    Values,
+)
 from berth_host.metrics.shadow_metrics import ShadowMetrics
 
 # The first scrape imports it, and not the start.
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-Source = Histograms | Counters | Readings
+Source = Histograms | Counters | Readings | HistogramReadings
 _LAST_ATTEMPTS = 15
 
 
@@ -65,7 +73,9 @@ class SchedulerMetrics:
         self.shadow = ShadowMetrics()
         self.rest_client = RestClientMetrics()
         self._points: dict[str, PointTimes] = {}
-        self._readings: dict[str, Readings] = {}
+        self._readings: dict[str, Readings | HistogramReadings] = {}
+        self.has_exemplars = False
+        """True if traced calls are noted as exemplars."""
         self._sli_by_attempts = self.pod_sli.by(_attempts_label)
         self.read(families.ATTEMPTS, self._attempts)
         self.read(families.PLUGIN_EVALUATIONS, self._taking_part)
@@ -96,6 +106,18 @@ class SchedulerMetrics:
     def read(self, family: Family, values: Callable[[], Values]) -> None:
         """Call `values` whenever the metrics are read. Replaces an earlier function for the family."""
         self._readings[family.name] = Readings(family, values)
+
+    def read_histograms(
+        self, family: Family, histograms: Callable[[], Iterable[tuple[Labels, Histogram]]]
+    ) -> None:
+        """Call `histograms` whenever the metrics are read. Replaces an earlier function for the family."""
+        self._readings[family.name] = HistogramReadings(family, histograms)
+
+    def note_call(self, plugin: str, call: str, seconds: float, trace_id: int, span_id: int) -> None:
+        """Keep a traced call as an exemplar of its duration."""
+        readings = self._readings.get(families.PLUGIN_CALL_DURATION.name)
+        if isinstance(readings, HistogramReadings):
+            readings.note((plugin, call), seconds, trace_id, span_id)
 
     # --- showing -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
     Histograms    durations or sizes, by labels; one `Histogram` per series
     SeriesBy      the series of one family, by a key of the writer
     Readings      values that other objects keep, read when the metrics are read
+    HistogramReadings  the same for histograms, with exemplars
 
 To time something, read `instant_s` before it, and pass the reading to `Histogram.since` after it.
 
@@ -19,7 +20,7 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from berth_host.metrics.family import Family, Kind
 
@@ -210,6 +211,64 @@ class Readings:
         return metric_of(
             self.family, [(labels, max(0, value - before.get(labels, 0))) for labels, value in values]
         )
+
+
+class HistogramReadings:
+    """A family whose histograms other objects keep, perhaps with more buckets. Read with the metrics.
+
+    `note` keeps the latest observation of a bucket that has a trace, as its exemplar.
+    """
+
+    def __init__(self, family: Family, read: Callable[[], Iterable[tuple[Labels, Histogram]]]) -> None:
+        """Show what `read` returns. Each bound of the family is also a bound of these histograms."""
+        self.family = family
+        self._read = read
+        self._cleared_at: dict[Labels, tuple[list[int], float]] = {}
+        self._exemplars: dict[tuple[Labels, int], tuple[float, float, int, int]] = {}
+
+    def note(self, labels: Labels, value: float, trace_id: int, span_id: int) -> None:
+        """Keep an observation as the exemplar of its bucket."""
+        bucket = bisect_left(self.family.buckets, value)
+        self._exemplars[labels, bucket] = (value, time.time(), trace_id, span_id)
+
+    def clear(self) -> None:
+        """Count from now on."""
+        self._cleared_at = {labels: self._values(one) for labels, one in self._read()}
+        self._exemplars.clear()
+
+    def _values(self, histogram: Histogram) -> tuple[list[int], float]:
+        bounds = self.family.buckets
+        counts = [0] * (len(bounds) + 1)
+        for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
+            counts[bisect_left(bounds, bound)] += count
+        return counts, histogram.total
+
+    def collect(self) -> Metric | None:
+        """Return the family for prometheus-client; None without a series."""
+        from prometheus_client.core import HistogramMetricFamily
+        from prometheus_client.samples import Exemplar
+        from prometheus_client.utils import floatToGoString
+
+        bounds = [*map(floatToGoString, self.family.buckets), "+Inf"]
+        metric = HistogramMetricFamily(self.family.name, self.family.text, labels=self.family.labels)
+        for labels, histogram in self._read():
+            counts, total = self._values(histogram)
+            before, total_before = self._cleared_at.get(labels, ([0] * len(counts), 0.0))
+            # The object that counts may be a new one since `clear`.
+            left = [max(0, count - earlier) for count, earlier in zip(counts, before, strict=True)]
+            if not any(left):
+                continue
+            buckets: list[Any] = []
+            for index, (bound, count) in enumerate(zip(bounds, itertools.accumulate(left), strict=True)):
+                kept = self._exemplars.get((labels, index))
+                exemplar = None
+                if kept is not None:
+                    value, at_s, trace_id, span_id = kept
+                    ids = {"trace_id": f"{trace_id:032x}", "span_id": f"{span_id:016x}"}
+                    exemplar = Exemplar(ids, value, at_s)
+                buckets.append((bound, float(count), exemplar))
+            metric.add_metric(labels, buckets, max(0.0, total - total_before))
+        return metric if metric.samples else None
 
 
 def metric_of(family: Family, values: Values) -> Metric | None:

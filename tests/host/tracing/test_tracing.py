@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import structlog
 from berth_host.metrics import families
+from berth_host.metrics.exposition import Exposition
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.serve.tracing import CallTraces
 from berth_sdk.wire.traces import SpanExport
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.collector import Collector, Span, tree_of
 from support.hosts import World, node, pod
 from support.traced_plugin import Racks
@@ -132,6 +134,28 @@ async def test_pod_through_a_served_plugin_is_one_trace_with_the_spans_of_host_a
     served = next(span for span in spans if span.kind == "SERVER")
     assert served.attributes["berth.plugin"] == "Racks"
     assert served.attributes["berth.cycle_id"] == root["berth.cycle_id"]
+
+
+async def test_traced_call_is_an_exemplar_of_its_duration(collector: Collector) -> None:
+    world = await scheduled(configuration(collector.address), racked())
+    assert world.host.metrics.has_exemplars
+    text = (await Exposition(lambda: world.host.metrics.sources).open_metrics()).decode()
+    read: Any = text_string_to_metric_families
+    found = {
+        (sample.labels["plugin"], sample.labels["extension_point"]): sample.exemplar
+        for metric in read(text)
+        if metric.name == families.PLUGIN_CALL_DURATION.name
+        for sample in metric.samples
+        if sample.exemplar is not None
+    }
+    calls = {tuple(span.name.split()): span for span in collector.spans if "berth.plugin" in span.attributes}
+    assert found.keys() >= {("Racks", "PreFilter"), ("Racks", "Filter"), ("DefaultBinder", "Bind")}
+    for call, exemplar in found.items():
+        assert exemplar.labels == {"trace_id": calls[call].trace, "span_id": calls[call].id}
+        assert exemplar.value == pytest.approx((calls[call].ended_ns - calls[call].began_ns) / 1e9, abs=1e-6)
+    plain = (await Exposition(lambda: world.host.metrics.sources).text()).decode()
+    assert f"# TYPE {families.PLUGIN_CALL_DURATION.name} histogram" in plain
+    assert "trace_id" not in plain
 
 
 async def test_in_process_plugin_has_the_same_spans_but_for_requests(collector: Collector) -> None:
