@@ -188,7 +188,7 @@ def test_without_the_folders_container_the_host_dials_no_plugin(
     deployment = the(manifests, "Deployment")
     spec = deployment["spec"]["template"]["spec"]
     spec["initContainers"] = [one for one in spec["initContainers"] if one["name"] == "gpu-share"]
-    spec["initContainers"][0]["env"][0]["value"] = "unix:/run/berth/gpu-share.sock"
+    spec["initContainers"][0]["env"][0]["value"] = "unix:///run/berth/gpu-share.sock"
     spec["containers"][0]["env"] = [{"name": "TMPDIR", "value": "/run/berth"}]
     configmap = {
         "data": {"scheduler.yaml": text.replace("/run/berth/plugins/gpu-share", "/run/berth/gpu-share")}

@@ -47,6 +47,8 @@ def _click_commands(path: str, command: click.Command) -> Iterator[str]:
 
 def _click_command(path: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=path, help_option_names=["-h", "--help"])
+    # A command keeps the help option of its first call, which a test may have made without the group's names.
+    command._help_option = None
     yield f"### {path}"
     yield code(f"{path} {' '.join(command.collect_usage_pieces(context))}")
     yield "\n\n".join(one_line(part) for part in (command.help or "").split("\n\n"))

@@ -149,7 +149,7 @@ async def test_pod_is_bound_while_a_served_plugin_is_asked_about_the_next_one(
         elif how == "fails at once":
 
             async def fail(
-                self: object, method: object, request: object, asked: tuple[str, str], _: float
+                self: object, method: object, request: object, asked: tuple[str, str], *_: object
             ) -> None:
                 raise PluginTimeoutError(*asked, 0.0)
 

@@ -50,7 +50,13 @@ NODES = (
     Node(name="", taints=(Taint("k", "v", "NoSchedule"),), unschedulable=True, declared_features=("alpha",)),
 )
 PODS = (
-    Pod(name="", labels={"app": "a", "tier": "1"}, requests={"cpu": 100}, score_requests={"cpu": 100}),
+    Pod(
+        name="",
+        labels={"app": "a", "tier": "1"},
+        requests={"cpu": 100},
+        non_zero_requests={"cpu": 100, "memory": 200},  # never less than requests, as read from an object
+        score_requests={"cpu": 100},
+    ),
     Pod(name="", labels={"tier": "2"}, annotations={"note": "1"}, host_ports=(HostPort("", "", 80),)),
     Pod(name="", terminating=True, started_at_s=12.5, priority=3, score_requests={"cpu": 7}),
 )
