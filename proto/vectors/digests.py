@@ -23,7 +23,7 @@ CLAIMS: Final = "persistentvolumeclaims"
 
 @dataclass(frozen=True)
 class Step:
-    """What one delta sends. `nodes`, `objects`: generations by index and by name.
+    """The content of one delta. `nodes`, `objects`: generations by index and by name.
 
     `gone`, `gone_objects`: what leaves before.
     """

@@ -20,12 +20,12 @@ GI: Final = 2**30
 MI: Final = 2**20
 _DEFAULT_CPU: Final = 100
 _DEFAULT_MEMORY: Final = 200 * MI
-"""What a container without a request adds to non_zero_requested."""
+"""The amounts that a container without a request adds to non_zero_requested."""
 
 
 @dataclass(frozen=True)
 class PodAmounts:
-    """What one pod requests. `non_zero`: the amounts in non_zero_requests. `port`: its hostPort; 0: none."""
+    """The requests of one pod. `non_zero`: the amounts in non_zero_requests. `port`: hostPort; 0: none."""
 
     requests: dict[str, int]
     non_zero: dict[str, int] = field(default_factory=dict)

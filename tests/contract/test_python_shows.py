@@ -1,4 +1,4 @@
-"""What the page of examples/python says of Python's generated code, by the vectors of the contract."""
+"""The page of examples/python is true of Python's generated code, by the vectors of the contract."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _LANGUAGES: Final = {
 
 
 _WORKER: Final = "https://unpkg.com/iframe-worker/shim"
-"""What MkDocs' theme would fetch for the search of pages from the disk; `worker_from_disk.js` replaces it."""
+"""The script that MkDocs' theme fetches to search pages from the disk; `worker_from_disk.js` replaces it."""
 
 
 class SiteError(Exception):

@@ -1,4 +1,4 @@
-"""What a type checker says of an author's plugin."""
+"""A type checker accepts an author's plugin."""
 
 from __future__ import annotations
 

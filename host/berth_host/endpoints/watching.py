@@ -104,7 +104,7 @@ class Watches:
 
 @dataclass(slots=True)
 class _Shown:
-    """What one reader got last."""
+    """The state that one reader got last."""
 
     listed: Listed | None
     head: Value | None = None

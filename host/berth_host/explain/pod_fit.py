@@ -22,7 +22,7 @@ SHOWN_NODES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """What PostFilter answered. `node`: where the pod would preempt, "" for nowhere. `victims`: the pods
+    """The answer of PostFilter. `node`: where the pod would preempt, "" for nowhere. `victims`: the pods
     that would be evicted, `namespace/name`.
     """
 

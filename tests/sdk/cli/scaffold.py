@@ -18,7 +18,7 @@ from berth_sdk.cli.new_compiled import SCAFFOLD
 
 ROOT: Final = next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests").parent
 Changes = tuple[tuple[str, str], ...]
-"""What to replace, each exactly once: a regular expression, and the text in its place."""
+"""Replacements, each made exactly once: a regular expression, and the text in its place."""
 
 _PROTO: Final = (r"\.\./\.\./proto", "proto")
 SOURCES: Final[Mapping[str, Mapping[str, Changes]]] = {
