@@ -6,6 +6,7 @@ import com.google.protobuf.Duration;
 import com.google.protobuf.Struct;
 import example.serve.Plugin;
 import io.berth.plugin.v1.*;
+import io.grpc.Context;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
@@ -16,6 +17,7 @@ import io.grpc.stub.StreamObserver;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -107,7 +109,8 @@ public final class Slots extends SchedulingServiceGrpc.SchedulingServiceImplBase
 
   /**
    * Allows the other pods that wait in a namespace. If the call fails, they wait for the next Reserve or for the end of their
-   * time. The answer of Reserve does not wait for the host.
+   * time. The answer of Reserve does not wait for the host. The call has a context of its own: grpc-java cancels a call that was
+   * made in the context of Reserve, when Reserve is answered.
    */
   private void allowOthers(ObjectRef pod) {
     Map<String, String> waiting = cycles.waiting(pod);
@@ -117,11 +120,15 @@ public final class Slots extends SchedulingServiceGrpc.SchedulingServiceImplBase
     DecideWaitingPodsRequest.Builder request = DecideWaitingPodsRequest.newBuilder().setPlugin(NAME);
     waiting.forEach((id, uid) ->
         request.addDecisionsBuilder().setCycleId(id).setPodUid(uid).setVerdict(WaitDecision.Verdict.VERDICT_ALLOW));
-    handle.withDeadlineAfter(5, TimeUnit.SECONDS).decideWaitingPods(request.build(), new StreamObserver<>() {
+    Context.ROOT.run(() -> decide(request.build(), waiting.keySet()));
+  }
+
+  private void decide(DecideWaitingPodsRequest request, Set<String> waiting) {
+    handle.withDeadlineAfter(5, TimeUnit.SECONDS).decideWaitingPods(request, new StreamObserver<>() {
       @Override
       public void onNext(DecideWaitingPodsResponse answer) {
         synchronized (Slots.this) {
-          waiting.keySet().forEach(cycles::waitsNoMore);
+          waiting.forEach(cycles::waitsNoMore);
         }
       }
 
