@@ -13,6 +13,8 @@ nominated                  measured pods that were nominated to a node, and how 
 cycle_ms                   the scheduling cycles of measured pods, from the pop to the start of the binding
 cpu_ms_per_pod             CPU time of the host's process in the windows / measured pods; the embedded cluster
                            is included, children (served plugins) are not
+children_cpu_ms_per_pod    CPU time of the processes that the host started (served plugins, with their own
+                           children) in the windows / measured pods
 nodes_evaluated_per_pod    nodes that Filter was called about in the cycles of measured pods / measured pods
 plugins                    all calls in the windows, about any pod
 peak_rss_mb                the highest resident memory of the workload's process, from its start on
@@ -23,6 +25,7 @@ Source: `test/integration/scheduler_perf/util.go` (throughputCollector), v1.36.
 from __future__ import annotations
 
 import math
+import os
 import resource
 import time
 from array import array
@@ -37,6 +40,7 @@ from berth_host.metrics.plugin_stats import PluginStats
 from berth_sdk.kube_object import KubeObject
 
 from berth_bench.result import Figures, PluginFigures, Rate
+from berth_bench.versus import processes
 
 SAMPLE_S: Final = 1.0
 _SHORTEST_SAMPLE_S: Final = 0.5
@@ -61,6 +65,8 @@ class _Window:
     bound_s: array[float] = field(default_factory=lambda: array("d"))
     nominated_s: dict[str, float] = field(default_factory=dict)
     cpu_s: float = 0.0
+    children_cpu_started_s: float = 0.0
+    children_cpu_s: float = 0.0
 
     @property
     def duration_s(self) -> float:
@@ -93,6 +99,7 @@ class Meter:
             cpu_started_s=time.process_time(),
             counters=self._read(),
             wants=wants,
+            children_cpu_started_s=_cpu_of_children_s(os.getpid()),
         )
 
     def close(self) -> None:
@@ -101,6 +108,7 @@ class Meter:
         if window is None:
             return
         window.cpu_s = time.process_time() - window.cpu_started_s
+        window.children_cpu_s = _cpu_of_children_s(os.getpid()) - window.children_cpu_started_s
         for key, after in self._read().items():
             before = window.counters.get(key, (0, 0.0, 0, 0))
             total = self._counters.get(key, (0, 0.0, 0, 0))
@@ -170,6 +178,9 @@ class Meter:
             cycle_p99_ms=float(np.percentile(cycles_ms, 99)),
             plugins=tuple(self._plugins()),
             cpu_ms_per_pod=1000 * sum(window.cpu_s for window in self._closed) / pods if pods else 0.0,
+            children_cpu_ms_per_pod=(
+                1000 * sum(window.children_cpu_s for window in self._closed) / pods if pods else 0.0
+            ),
             peak_rss_mb=peak_rss_mb(),
             nodes_evaluated_per_pod=self._evaluated_count / pods if pods else 0.0,
         )
@@ -236,6 +247,17 @@ def samples_of(start_s: float, bound_s: Sequence[float]) -> list[float]:
 def _percentile(ordered: Sequence[float], percent: int) -> float:
     """Return the percentile by nearest rank, as scheduler_perf does."""
     return ordered[math.ceil(len(ordered) * percent / 100) - 1]
+
+
+def _cpu_of_children_s(pid: int) -> float:
+    """Return the CPU time so far of all running processes below a process; 0 where there is no /proc."""
+    total_s = 0.0
+    try:
+        for child in processes.children(pid):
+            total_s += processes.cpu_s(child) + _cpu_of_children_s(child)
+    except OSError:
+        pass  # a process that ended meanwhile takes its time with it
+    return total_s
 
 
 def peak_rss_mb() -> float:

@@ -60,6 +60,7 @@ class Figures:
     cycle_p99_ms: float
     plugins: tuple[PluginFigures, ...]
     cpu_ms_per_pod: float
+    children_cpu_ms_per_pod: float
     peak_rss_mb: float
     nodes_evaluated_per_pod: float
 
@@ -135,6 +136,7 @@ class Result:
             "cycle_ms": {"p50": round(own.cycle_p50_ms, 3), "p99": round(own.cycle_p99_ms, 3)},
             "plugins": [plugin.as_json() for plugin in own.plugins],
             "cpu_ms_per_pod": round(own.cpu_ms_per_pod, 3),
+            "children_cpu_ms_per_pod": round(own.children_cpu_ms_per_pod, 3),
             "peak_rss_mb": round(own.peak_rss_mb, 1),
             "nodes_evaluated_per_pod": round(own.nodes_evaluated_per_pod, 1),
             "threshold": self.threshold,

@@ -36,6 +36,7 @@ FIELDS = [
     "cycle_ms",
     "plugins",
     "cpu_ms_per_pod",
+    "children_cpu_ms_per_pod",
     "peak_rss_mb",
     "nodes_evaluated_per_pod",
     "threshold",
@@ -59,6 +60,7 @@ def result(name: str = "C/w", **more: Any) -> Result:
         cycle_p99_ms=1.25,
         plugins=(plugin,),
         cpu_ms_per_pod=0.8,
+        children_cpu_ms_per_pod=0.0,
         peak_rss_mb=70.26,
         nodes_evaluated_per_pod=5.0,
     )
@@ -112,7 +114,7 @@ def test_table_has_a_row_per_workload_and_a_gpu_column_if_asked_for() -> None:
     text = results_text([result("A/a", threshold=50.0), result("B/b", notes=("gone",))])
     lines = text.splitlines()
     assert lines[0].split()[:4] == ["WORKLOAD", "NODES", "PODS", "BOUND"]
-    assert " ".join(lines[1].split()) == "A/a 5 4 4 100 90 120 0.50 1.25 0.80 70 5 50 2.00"
+    assert " ".join(lines[1].split()) == "A/a 5 4 4 100 90 120 0.50 1.25 0.80 0.00 70 5 50 2.00"
     assert lines[2].split()[-2:] == ["-", "-"]
     assert lines[3] == "note (B/b): gone"
     with_gpus = results_text([result(gpu_share=0.98765)]).splitlines()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from berth_bench.measuring import Meter, peak_rss_mb, rate_of, samples_of
 from berth_host.explain.diagnosis import Diagnosis
@@ -102,3 +105,31 @@ def test_plugins_figures_are_those_of_the_windows() -> None:
 
 def test_peak_memory_is_that_of_this_process() -> None:
     assert 10 < peak_rss_mb() < 10_000
+
+
+BURNING = """
+import sys, time
+sys.stdin.readline()
+while time.process_time() < 0.3:
+    pass
+print("burnt", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.slow
+def test_cpu_of_what_the_host_started_is_counted_with_its_own_children() -> None:
+    meter = Meter()
+    # The shell is the child, and the program that burns is the child of the shell.
+    words = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, BURNING]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        meter.open(lambda _: True)
+        meter.pod_seen(pod("a"))
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "burnt\n"
+        meter.close()
+        child.stdin.close()
+    assert 150 < meter.figures(1).children_cpu_ms_per_pod < 1000
