@@ -67,10 +67,6 @@ class KeptScores:
             return Difference("", f"{text}, by the scores of extenders")
         return Difference(plugin, f"{text}; {plugin} scores the two nodes {first} and {second}")
 
-    def _row(self, slot: int) -> int | None:
-        found = np.flatnonzero(self._slots == slot)
-        return int(found[0]) if len(found) else None
-
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Decision:

@@ -49,6 +49,7 @@ extenders:
 - {{urlPrefix: '{url}', filterVerb: filter, prioritizeVerb: prioritize, bindVerb: bind, weight: 1,
    nodeCacheCapable: true}}
 """
+PREEMPTS = "preemptVerb: preempt"
 SERVED = """\
 ---
 apiVersion: config.berth.io/v1alpha1
@@ -321,6 +322,47 @@ async def test_extender_is_asked_to_decide_and_never_to_bind() -> None:
             world.server.bind(ObjectRef(namespace="default", name="web"), "a")
             await shadow.counted(ShadowOutcome.SAME)
     assert asked == ["filter", "prioritize"]
+
+
+async def test_extender_is_asked_whom_to_preempt_and_its_answer_changes_nothing() -> None:
+    asked: list[str] = []
+
+    async def answering(request: Request) -> bytes:
+        verb, body = request.line.rpartition("/")[2], request.json
+        asked.append(verb)
+        if verb != "preempt":
+            return answer(json.dumps({"NodeNames": body["NodeNames"]}))
+        # Of the two candidates the extender leaves the one that the host alone would not choose.
+        left = {name: one for name, one in body["NodeNameToMetaVictims"].items() if name == "b"}
+        return answer(json.dumps({"NodeNameToMetaVictims": left}))
+
+    objects = [node(name, cpu="1") for name in ("a", "b")]
+    objects += [pod(f"low-{name}", cpu="1", priority=0, nodeName=name) for name in ("a", "b")]
+    async with raw_server(answering) as server:
+        text = DEFAULTS + EXTENDER.format(url=server.url).replace("prioritizeVerb: prioritize", PREEMPTS)
+        world = World(objects)
+        async with Beside(world, loaded(text)) as shadow:
+            world.server.create(pod("high", cpu="1", priority=10))
+            before = stored(world)
+            await shadow.until(lambda: len(shadow.record.open) == 1)
+            await shadow.settle()
+            (decision,) = shadow.record.open.values()
+            assert (decision.nominated_node, decision.victims) == ("b", ("default/low-b",))
+            assert "preempt" in asked
+            assert stored(world) == before
+            # The real scheduler evicts and binds; the extender hears nothing of it from the shadow.
+            world.server.delete("pods", ObjectRef(namespace="default", name="low-b"))
+            world.server.bind(ObjectRef(namespace="default", name="high"), "b")
+            await shadow.until(lambda: shadow.record.as_json()["agreed"] == 1)
+            await shadow.settle()
+            assert shadow.port.writes == []
+        assert set(asked) == {"filter", "preempt"}
+        # A deciding host with the same configuration asks the same extender to bind.
+        asked.clear()
+        async with World(objects, configuration=text) as deciding:
+            deciding.server.create(pod("high", cpu="1", priority=10))
+            await deciding.settle()
+        assert {"filter", "preempt", "bind"} == set(asked)
 
 
 async def test_pod_of_a_shadow_can_be_explained() -> None:
