@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
 from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers, program
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
@@ -70,19 +69,6 @@ def add(servers: RealServers, pod: str, cpu: str) -> None:
     servers.create("/api/v1/namespaces/default/pods", body)
 
 
-async def report(servers: RealServers, shadow: SchedulerProcess) -> dict[str, Any]:
-    """Ask the shadow's secure port as the administrator."""
-    headers = {"Authorization": f"Bearer {servers.tokens[ADMIN]}"}
-    url = f"https://127.0.0.1:{shadow.port}/berth/v1/shadow"
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
-        session.get(url, headers=headers) as answer,
-    ):
-        assert answer.status == 200, await answer.text()
-        found: dict[str, Any] = await answer.json()
-        return found
-
-
 async def test_shadow_beside_kube_scheduler_needs_no_right_to_write(
     servers: RealServers, tmp_path: Path
 ) -> None:
@@ -130,7 +116,7 @@ async def test_shadow_beside_kube_scheduler_needs_no_right_to_write(
 
         async with asyncio.timeout(PATIENCE_S):
             while found.get("compared", 0) < 11:
-                found = await report(servers, shadow)
+                found = await shadow.ask("/berth/v1/shadow", servers.tokens[ADMIN])
         outcomes = found["outcomes"]
         assert outcomes["unschedulable"] == 1
         # kube-scheduler breaks ties at random.

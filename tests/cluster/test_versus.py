@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from berth_bench.versus import contenders, extender, processes
-from berth_bench.versus.api import ApiClient
-from berth_bench.versus.contenders import Contender
+from berth_bench.versus.api import ApiClient, ApiError
+from berth_bench.versus.contenders import Beside, Contender
+from berth_bench.versus.figures import Turn
 from berth_bench.versus.label_rank import CLOSED, RANK
 from berth_bench.versus.real_servers import ADMIN, RealServers, missing_programs
 from berth_bench.versus.scheduler_process import SchedulerError
@@ -96,7 +97,35 @@ async def test_both_bind_the_pods_of_every_workload(yard: Yard, name: str) -> No
         assert turn.memory_mb > 10
         # So few pods may cost berth less than one tick of the clock, 10 ms.
         assert contender.is_berth or turn.loop_cpu_ms_per_pod == 0.0
-        assert (turn.beside_cpu_ms_per_pod, turn.beside_memory_mb) == (0.0, 0.0)
+        if contender.beside is Beside.SHADOW:
+            assert_shadow_compared_all(turn)
+        else:
+            assert (turn.beside_cpu_ms_per_pod, turn.beside_memory_mb) == (0.0, 0.0)
+
+
+def assert_shadow_compared_all(turn: Turn) -> None:
+    """Check the figures of a shadow that had time for every pod."""
+    assert turn.beside_cpu_ms_per_pod > 0
+    assert turn.beside_memory_mb > 10
+    assert turn.compared == 1.0
+    assert 0 < turn.agreed <= 1.0
+
+
+async def test_shadow_is_measured_beside_kube_scheduler_until_it_has_compared_every_pod(yard: Yard) -> None:
+    workload = small("Shadow/5000Nodes")
+    turn = await yard.turn(contenders.KUBE_SCHEDULER_SHADOWED, workload)
+    assert_shadow_compared_all(turn)
+    assert (turn.loop_cpu_ms_per_pod, turn.startup_s) == (0.0, 0.0)
+    late = await yard.latency(contenders.KUBE_SCHEDULER_SHADOWED, workload, 3)
+    assert 0 < late.p50_ms <= late.worst_ms
+
+
+async def test_error_of_the_creation_of_arriving_pods_is_reported(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = replace(small("Shadow/5000Nodes"), spec=lambda number: {"priority": "high"} if number else {})
+    with pytest.raises(ApiError, match="400"):
+        await yard.turn(contenders.KUBE_SCHEDULER, broken)
 
 
 @needs_go

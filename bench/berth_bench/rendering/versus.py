@@ -24,12 +24,19 @@ _HEADER = (
     "STARTUP S",
 )
 _LATENCIES = ("WORKLOAD", "NODES", "SCHEDULER", "P50 MS", "P99 MS", "WORST MS", "CPU MS/POD")
+_SHADOWS = ("WORKLOAD", "BESIDE", "SHADOW'S CPU MS/POD", "SHADOW'S MB", "COMPARED", "AGREED")
 _RATIOS = ("WORKLOAD", "RATIO OF MEDIANS", "PODS/S", "CPU", "LOOP CPU", "SERVERS CPU")
 
 
 def comparisons_text(comparisons: Sequence[Comparison]) -> str:
-    """Return medians, then latencies if there are any, then ratios."""
+    """Return medians, then those of shadows and latencies if there are any, then ratios."""
     rows = [_row(one, standing) for one in comparisons for standing in one.standings if standing.turns]
+    shadows = [
+        _shadow(one, standing)
+        for one in comparisons
+        for standing in one.standings
+        if (median := standing.median) is not None and median.compared
+    ]
     late = [_late(one, standing) for one in comparisons for standing in one.standings if standing.latencies]
     ratios = [
         (
@@ -43,7 +50,12 @@ def comparisons_text(comparisons: Sequence[Comparison]) -> str:
     ]
     parts = [
         columns(header, lines, right=range(first, len(header)))
-        for header, lines, first in ((_HEADER, rows, 4), (_LATENCIES, late, 3), (_RATIOS, ratios, 2))
+        for header, lines, first in (
+            (_HEADER, rows, 4),
+            (_SHADOWS, shadows, 2),
+            (_LATENCIES, late, 3),
+            (_RATIOS, ratios, 2),
+        )
         if lines
     ]
     return "\n\n".join(parts) + "\n"
@@ -68,6 +80,20 @@ def _row(one: Comparison, standing: Standing) -> tuple[str, ...]:
         f"{median.beside_memory_mb:.0f}" if beside else "-",
         f"{median.servers_cpu_ms_per_pod:.2f}",
         f"{median.startup_s:.1f}",
+    )
+
+
+def _shadow(one: Comparison, standing: Standing) -> tuple[str, ...]:
+    median = standing.median
+    if median is None:
+        raise ValueError(standing.contender)
+    return (
+        one.workload,
+        standing.contender,
+        f"{median.beside_cpu_ms_per_pod:.2f}",
+        f"{median.beside_memory_mb:.0f}",
+        f"{100 * median.compared:.1f} %",
+        f"{100 * median.agreed:.1f} %",
     )
 
 

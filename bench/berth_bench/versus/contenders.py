@@ -1,4 +1,5 @@
-"""A contender: a scheduler with its configuration, and optionally a plugin or an extender beside it.
+"""A contender: a scheduler with its configuration, and optionally a plugin, an extender or a shadow
+beside it.
 
 `workloads` selects the contenders of a workload, `yard` starts them. No contender has a limit on requests,
 and each sets percentageOfNodesToScore explicitly.
@@ -27,7 +28,7 @@ _PATIENCE_S: Final = 30
 
 
 class Beside(Enum):
-    """The process beside the scheduler that does Filter and Score."""
+    """The process beside the scheduler: one that does Filter and Score, or a shadow."""
 
     NOTHING = 0
     PLUGIN = 1
@@ -38,6 +39,8 @@ class Beside(Enum):
     """An extender that has cached the nodes, and receives their names."""
     EXTENDER = 3
     """An extender that receives every node with every pod."""
+    SHADOW = 5
+    """A berth with `--shadow`, which decides the same pods and writes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,12 @@ BERTH_CACHING: Final = Contender(
 BERTH_EXTENDER: Final = Contender(
     name="berth, extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.EXTENDER
 )
+SHADOW: Final = replace(BERTH, name="shadow", flags=("--shadow",))
+BERTH_SHADOWED: Final = replace(BERTH, name="berth, shadow beside", beside=Beside.SHADOW)
 KUBE_SCHEDULER: Final = Contender(name="kube-scheduler", is_berth=False, percentage=_SAMPLED)
+KUBE_SCHEDULER_SHADOWED: Final = replace(
+    KUBE_SCHEDULER, name="kube-scheduler, shadow beside", beside=Beside.SHADOW
+)
 KUBE_SCHEDULER_POD_GROUPS: Final = Contender(
     name="kube-scheduler", is_berth=False, percentage=_SAMPLED, flags=(_POD_GROUPS,)
 )

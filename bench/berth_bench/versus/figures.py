@@ -1,7 +1,7 @@
 """Compute medians of turns and ratios of medians; the shape of one line of `-o json`.
 
 Made by `yard`, printed by `rendering.versus`. CPU and memory are those of the scheduler's process; those of
-the plugin's or the extender's process are separate figures.
+the plugin's, the extender's or the shadow's process are separate figures.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One run of one contender over pods that exist before the scheduler starts.
+    """One run of one contender over the pods of a workload.
 
     `pods_per_s` and CPU: from the first bound pod to the last. `memory_mb`: the maximum until then.
     `loop_...`: of the thread of berth's event loop, which alone decides and binds; 0 for others.
-    `beside_...`: of the plugin's or the extender's process, 0 without one. `servers_...`: of etcd and the API
-    server. `startup_s`: from the scheduler's start to the first binding; `load`: load average of the machine
-    over the last minute.
+    `beside_...`: of the plugin's, the extender's or the shadow's process, 0 without one. `servers_...`: of
+    etcd and the API server. `startup_s`: from the scheduler's start to the first binding, 0 for pods that
+    arrive later. `load`: load average of the machine over the last minute.
+
+    With a shadow beside, `beside_cpu_ms_per_pod` is from before the first pod until the shadow has compared
+    the last one; `compared`: the share of the pods that the shadow tried before it saw their node; `agreed`:
+    the share of its decisions that agree. Both are 0 without a shadow.
     """
 
     pods_per_s: float
@@ -32,6 +36,8 @@ class Turn:
     servers_cpu_ms_per_pod: float
     startup_s: float
     load: float
+    compared: float = 0.0
+    agreed: float = 0.0
 
     @property
     def loop_pods_per_s(self) -> float:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
@@ -88,6 +88,23 @@ class SchedulerProcess:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise SchedulerError(f"not ready within {PATIENCE_S:.0f} s:\n{self.last_lines()}") from None
+
+    async def ask(self, path: str, token: str) -> dict[str, Any]:
+        """Return the JSON answer of the secure port to the user of the token. Raises SchedulerError."""
+        url = f"https://127.0.0.1:{self.port}{path}"
+        headers = {"Authorization": f"Bearer {token}"}
+        connector = aiohttp.TCPConnector(ssl=False)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, headers=headers) as session,
+                session.get(url) as answer,
+            ):
+                if answer.status != 200:
+                    raise SchedulerError(f"GET {url}: {answer.status} {await answer.text()}")
+                found: dict[str, Any] = await answer.json()
+                return found
+        except aiohttp.ClientError as err:
+            raise SchedulerError(f"GET {url}: {err}:\n{self.last_lines()}") from err
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,4 @@
-"""The workloads of `berth bench versus`: pods that exist from the beginning, on plain nodes in ten zones.
+"""The workloads of `berth bench versus`: pods on plain nodes in ten zones.
 
 Called by the command and by `yard`. The first contender of a workload is berth; the ratios are to each of the
 others.
@@ -33,7 +33,8 @@ class Versus:
     """One workload. For the pod of a number, `spec`: further fields; `milli_cpu`: its request; `labels`.
 
     `gang`: the number of pods that start together, as a PodGroup; 0: no pod is in a group. `running`: pods
-    that run on the nodes before any scheduler starts, in the namespace RUNNING.
+    that run on the nodes before any scheduler starts, in the namespace RUNNING. `arrives`: the pods are
+    created while the scheduler works; otherwise they exist before it starts.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Versus:
     labels: Callable[[int], dict[str, str]] = lambda _: {"app": "app-0"}
     gang: int = 0
     running: int = 0
+    arrives: bool = False
 
     def resized(self, nodes: int | None, pods: int | None, running: int | None = None) -> Versus:
         """Return the workload with other numbers; None: unchanged."""
@@ -193,6 +195,17 @@ WORKLOADS: Final = (
         pods=5000,
         contenders=(contenders.BERTH_POD_GROUPS, contenders.KUBE_SCHEDULER_POD_GROUPS),
         gang=50,
+    ),
+    Versus(
+        name="Shadow/5000Nodes",
+        nodes=5000,
+        contenders=(
+            contenders.BERTH,
+            contenders.BERTH_SHADOWED,
+            contenders.KUBE_SCHEDULER,
+            contenders.KUBE_SCHEDULER_SHADOWED,
+        ),
+        arrives=True,
     ),
     Versus(name="Restart/5000Nodes", nodes=5000, pods=200, running=100_000),
     Versus(name="Restart/20000Nodes", nodes=20_000, pods=200, running=200_000),

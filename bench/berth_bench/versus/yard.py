@@ -1,6 +1,6 @@
 """One turn: an API server, nodes, pods, one scheduler, and the measurements.
 
-Called by the command. Pods that exist from the beginning are measured from the first bound pod to the last.
+Called by the command. Many pods are measured from the first bound pod to the last.
 Pods created one by one are measured from the request until their node is seen.
 """
 
@@ -20,7 +20,7 @@ import orjson
 
 from berth_bench.versus import extender, processes
 from berth_bench.versus.api import ApiClient
-from berth_bench.versus.contenders import UNLIMITED, Beside, Contender
+from berth_bench.versus.contenders import SHADOW, UNLIMITED, Beside, Contender
 from berth_bench.versus.figures import Latency, Turn
 from berth_bench.versus.objects import create_all, namespace
 from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers, program
@@ -39,14 +39,23 @@ _REST_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A running scheduler, and optionally the process beside it that does Filter and Score."""
+    """A running scheduler, and optionally the process beside it."""
 
     process: SchedulerProcess
     contender: Contender
     extender_pid: int = 0
+    shadow: SchedulerProcess | None = None
+
+    async def ready(self) -> None:
+        """Wait until the scheduler and its shadow are ready. Raises SchedulerError."""
+        await self.process.ready()
+        if self.shadow is not None:
+            await self.shadow.ready()
 
     def beside(self) -> int:
         """Return the id of the other process, 0 if there is none."""
+        if self.shadow is not None:
+            return self.shadow.pid
         if self.contender.beside not in (Beside.PLUGIN, Beside.GO_PLUGIN):
             return self.extender_pid
         return next(iter(processes.children(self.process.pid)), 0)
@@ -90,46 +99,99 @@ class Yard:
             self._running = count
 
     async def turn(self, contender: Contender, workload: Versus) -> Turn:
-        """Bind the workload's pods, which exist when the scheduler starts.
+        """Bind the workload's pods, which exist when the scheduler starts or arrive while it works.
 
         Raises SchedulerError, ExtenderError and ApiError.
         """
         await self._api.delete_all("Event")
         prefix = self._prefix()
-        await create_all(self._api, workload.groups(prefix, workload.pods), _AT_ONCE)
-        await create_all(self._api, workload.manifests(prefix, workload.pods), _AT_ONCE)
+        if not workload.arrives:
+            await self._create(workload, prefix)
         try:
             async with self._bound() as bound, self._scheduler(contender) as running:
-                began_s = time.monotonic()
-                await _next(bound, running)
-                beside = running.beside()
-                first_s, first_cpu_s = time.monotonic(), running.process.cpu_s()
-                loop_first_s = running.process.loop_cpu_s()
-                beside_first_s = processes.cpu_s(beside) if beside else 0.0
-                servers_first_s = self._servers_cpu_s()
-                for _ in range(workload.pods - 1):
-                    await _next(bound, running)
-                # The thread's time is that of an interval within the process's.
-                loop_s = running.process.loop_cpu_s() - loop_first_s
-                took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
-                servers_s = self._servers_cpu_s() - servers_first_s
-                beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
-                memory_mb = running.process.memory_mb()
-                beside_mb = processes.memory_mb(beside) if beside else 0.0
+                if not workload.arrives:
+                    return await self._measured(bound, running, workload)
+                await running.ready()
+                await asyncio.sleep(_REST_S)  # let the scheduler become idle
+                shadow_s = running.shadow.cpu_s() if running.shadow is not None else None
+                creating = asyncio.create_task(self._create(workload, prefix))
+                measuring = asyncio.create_task(self._measured(bound, running, workload, shadow_s))
+                try:
+                    await asyncio.wait({creating, measuring}, return_when=asyncio.FIRST_EXCEPTION)
+                    if creating.done():
+                        creating.result()  # its error says more than that no pod was bound
+                    return replace(measuring.result(), startup_s=0.0)
+                finally:
+                    for task in (creating, measuring):
+                        task.cancel()
+                    await asyncio.wait({creating, measuring})
         finally:
             await self._delete_pods(workload)
+
+    async def _create(self, workload: Versus, prefix: str) -> None:
+        await create_all(self._api, workload.groups(prefix, workload.pods), _AT_ONCE)
+        await create_all(self._api, workload.manifests(prefix, workload.pods), _AT_ONCE)
+
+    async def _measured(
+        self,
+        bound: asyncio.Queue[float],
+        running: _Running,
+        workload: Versus,
+        shadow_first_s: float | None = None,
+    ) -> Turn:
+        """Measure until the last pod is bound, and the shadow until it has compared that pod.
+
+        `shadow_first_s`: the shadow's CPU time before the first pod, for pods that arrive.
+        """
+        began_s = time.monotonic()
+        await _next(bound, running)
+        beside = running.beside()
+        first_s, first_cpu_s = time.monotonic(), running.process.cpu_s()
+        loop_first_s = running.process.loop_cpu_s()
+        beside_first_s = processes.cpu_s(beside) if beside else 0.0
+        servers_first_s = self._servers_cpu_s()
+        for _ in range(workload.pods - 1):
+            await _next(bound, running)
+        # The thread's time is that of an interval within the process's.
+        loop_s = running.process.loop_cpu_s() - loop_first_s
+        took_s, cpu_s = time.monotonic() - first_s, running.process.cpu_s() - first_cpu_s
+        servers_s = self._servers_cpu_s() - servers_first_s
         counted = workload.pods - 1
+        beside_s = processes.cpu_s(beside) - beside_first_s if beside else 0.0
+        beside_ms = 1000 * beside_s / counted
+        compared = agreed = 0.0
+        if running.shadow is not None:
+            compared, agreed = await self._compared(running.shadow, workload.pods)
+            if shadow_first_s is not None:
+                beside_ms = 1000 * (running.shadow.cpu_s() - shadow_first_s) / workload.pods
         return Turn(
             pods_per_s=counted / took_s,
             cpu_ms_per_pod=1000 * cpu_s / counted,
             loop_cpu_ms_per_pod=1000 * loop_s / counted,
-            memory_mb=memory_mb,
-            beside_cpu_ms_per_pod=1000 * beside_s / counted,
-            beside_memory_mb=beside_mb,
+            memory_mb=running.process.memory_mb(),
+            beside_cpu_ms_per_pod=beside_ms,
+            beside_memory_mb=processes.memory_mb(beside) if beside else 0.0,
             servers_cpu_ms_per_pod=1000 * servers_s / counted,
             startup_s=first_s - began_s,
             load=os.getloadavg()[0],
+            compared=compared,
+            agreed=agreed,
         )
+
+    async def _compared(self, shadow: SchedulerProcess, pods: int) -> tuple[float, float]:
+        """Wait until the shadow has an outcome for every pod. Return the share of the pods that it tried in
+        time, and the share of its decisions that agree. Raises SchedulerError.
+        """
+        ends_s = time.monotonic() + PATIENCE_S
+        while True:
+            report = await shadow.ask("/berth/v1/shadow", self._servers.tokens[ADMIN])
+            undecided = report["outcomes"]["undecided"]
+            if not report["open"] and report["compared"] + undecided >= pods:
+                return 1 - undecided / pods, report["agreed"] / max(report["compared"], 1)
+            if time.monotonic() > ends_s:
+                said = f"{report['compared']} of {pods} decisions compared, {report['open']} open"
+                raise SchedulerError(f"the shadow: {said} after {PATIENCE_S:.0f} s:\n{shadow.last_lines()}")
+            await asyncio.sleep(_LOOK_S)
 
     async def latency(self, contender: Contender, workload: Versus, count: int) -> Latency:
         """Create `count` pods one by one, each after the previous one is bound. Raises as `turn` does.
@@ -142,7 +204,7 @@ class Yard:
         await create_all(self._api, workload.groups(prefix, count), _AT_ONCE)
         try:
             async with self._bound() as bound, self._scheduler(contender) as running:
-                await running.process.ready()
+                await running.ready()
                 await asyncio.sleep(_REST_S)  # let the scheduler become idle
                 cpu_s = running.process.cpu_s()
                 for content in workload.manifests(prefix, count):
@@ -184,8 +246,15 @@ class Yard:
 
     @asynccontextmanager
     async def _scheduler(self, contender: Contender) -> AsyncIterator[_Running]:
+        if contender.beside is Beside.SHADOW:
+            async with (
+                self._started(SHADOW, name="shadow") as shadow,
+                self._started(contender) as process,
+            ):
+                yield _Running(process, contender, shadow=shadow)
+            return
         if not contender.extends:
-            async with self._started(contender, "") as process:
+            async with self._started(contender) as process:
                 yield _Running(process, contender)
             return
         caches = self._token_file if contender.beside is Beside.NODE_CACHING_EXTENDER else None
@@ -202,7 +271,9 @@ class Yard:
             yield _Running(process, contender, other.pid)
 
     @asynccontextmanager
-    async def _started(self, contender: Contender, extender_url: str) -> AsyncIterator[SchedulerProcess]:
+    async def _started(
+        self, contender: Contender, extender_url: str = "", name: str = "scheduler"
+    ) -> AsyncIterator[SchedulerProcess]:
         setup = SchedulerSetup(
             program="berth" if contender.is_berth else str(program("kube-scheduler")),
             kubeconfig=self._kubeconfig,
@@ -213,7 +284,7 @@ class Yard:
             flags=contender.flags,
             python=contender.python,
         )
-        process = SchedulerProcess(setup)
+        process = SchedulerProcess(setup, name)
         await process.start()
         try:
             yield process

@@ -21,6 +21,8 @@ ALL = (
     contenders.KUBE_SCHEDULER,
     contenders.KUBE_SCHEDULER_CACHING,
     contenders.KUBE_SCHEDULER_EXTENDER,
+    contenders.BERTH_SHADOWED,
+    contenders.SHADOW,
 )
 
 
@@ -42,6 +44,14 @@ def test_extender_receives_names_only_if_it_caches_nodes(contender: Contender) -
     cached = contender.beside is Beside.NODE_CACHING_EXTENDER
     assert [one["nodeCacheCapable"] for one in extenders] == ([cached] if contender.extends else [])
     assert all(one["urlPrefix"] == "http://127.0.0.1:1" for one in extenders)
+
+
+def test_shadow_has_the_configuration_of_the_deciding_berth_and_writes_nothing() -> None:
+    for shadowed in (contenders.BERTH_SHADOWED, contenders.KUBE_SCHEDULER_SHADOWED):
+        assert shadowed.beside is Beside.SHADOW
+        assert not shadowed.flags
+    assert contenders.SHADOW.flags == ("--shadow",)
+    assert contenders.SHADOW.configuration() == contenders.BERTH.configuration()
 
 
 def test_plugin_is_required_and_enabled_at_filter_and_score() -> None:

@@ -117,6 +117,15 @@ def test_text_has_medians_and_ratios() -> None:
     assert " ".join(ratio.split()) == "Plain/1000Nodes berth / kube-scheduler 1.57 0.75 1.00 1.00"
 
 
+def test_text_has_what_a_shadow_costs_and_how_often_it_agrees() -> None:
+    shadowed = replace(TURN, beside_cpu_ms_per_pod=0.75, beside_memory_mb=200.0, compared=0.998, agreed=1.0)
+    text = comparisons_text([comparison(OURS, Standing(contender="berth, shadow beside", turns=(shadowed,)))])
+    _, table, _ = text.split("\n\n")
+    header, line = table.splitlines()
+    assert header.split()[:2] == ["WORKLOAD", "BESIDE"]
+    assert line.split()[-6:] == ["0.75", "200", "99.8", "%", "100.0", "%"]
+
+
 def test_text_of_latencies_has_no_table_of_turns() -> None:
     lines = comparisons_text([comparison(Standing(contender="berth", latencies=(LATE,)))]).splitlines()
     assert lines[0].startswith("WORKLOAD")

@@ -38,10 +38,13 @@ def test_berth_is_the_first_contender_and_has_others_to_compare_with() -> None:
         ours, *others = workload.contenders
         assert ours.is_berth
         assert others
-        # Beside a served plugin, the same class may run in berth's process.
+        # Beside a served plugin, the same class may run in berth's process; beside berth, a shadow may run.
         inside = [other for other in others if other.is_berth]
         assert not others[-1].is_berth
-        assert all(other.plugin is not None and other.beside is Beside.NOTHING for other in inside)
+        assert all(
+            other.beside is Beside.SHADOW or (other.plugin is not None and other.beside is Beside.NOTHING)
+            for other in inside
+        )
 
 
 def test_only_given_numbers_replace_those_of_a_workload() -> None:
