@@ -109,8 +109,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (("max by (queue) (berth_oldest_pending_pod_seconds{OWN})", "{{queue}}"),),
         ),
         Panel(
+            "Pending pods by reason",
+            "The plugin that gates them, or with which their last attempt failed; each pod once.",
+            "short",
+            (("max by (queue, plugin) (berth_pending_pods{OWN}) > 0", "{{plugin}} ({{queue}})"),),
+        ),
+        Panel(
             "Unschedulable pods by plugin",
-            "The plugins that rejected them in their last attempt.",
+            "The plugins that rejected them in their last attempt; a pod counts for each of them.",
             "short",
             (("max by (plugin) (scheduler_unschedulable_pods{OWN}) > 0", "{{plugin}}"),),
         ),

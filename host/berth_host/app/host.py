@@ -203,6 +203,13 @@ class Host(HostParts):
         """
         return await self.questions.fit(pod_of(manifest, self.clock))
 
+    async def ask_refit(self, key: str) -> PodFit | None:
+        """Return where a pod of the cluster would go now, as `ask_fit`; None if there is no such pod.
+
+        `key`: `namespace/name`. See `Questions.refit`.
+        """
+        return await self.questions.refit(key)
+
     async def ask_drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""
         return await self.questions.drain(node_name)

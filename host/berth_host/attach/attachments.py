@@ -47,7 +47,9 @@ class Condition:
 
     `plugins`: those expected there. `since_s`: seconds in this state. `carrier`: the carrier of scheduling
     cycles' calls, empty without an instance. `unusable`: why plugins that are expected there cannot be used,
-    by name. `circuits`: the circuit breakers that are not closed.
+    by name. `circuits`: the circuit breakers that are not closed. `contract`: the version of the contract
+    that host and instance agreed on, `MAJOR.MINOR`; empty without an instance. `features`: the optional
+    features of the contract that both support.
     """
 
     place: str
@@ -61,6 +63,8 @@ class Condition:
     synced_bytes: int
     carrier: str
     circuits: tuple[Circuit, ...] = ()
+    contract: str = ""
+    features: tuple[str, ...] = ()
 
 
 class Attachments:
@@ -297,6 +301,8 @@ class Attachments:
 
 
 def _condition(attachment: Attachment, now_s: float) -> Condition:
+    standing = attachment.standing
+    introduction = None if standing is None else standing.introduction
     return Condition(
         place=attachment.place.title,
         state=attachment.state,
@@ -308,7 +314,9 @@ def _condition(attachment: Attachment, now_s: float) -> Condition:
         since_s=now_s - attachment.since_s,
         synced_bytes=0 if attachment.link is None else attachment.link.synced_bytes,
         carrier="" if attachment.link is None else attachment.link.carrier,
-        circuits=() if attachment.standing is None else tuple(_circuits(attachment.standing)),
+        circuits=() if standing is None else tuple(_circuits(standing)),
+        contract="" if introduction is None else "{}.{}".format(*introduction.contract),
+        features=() if introduction is None else introduction.features,
     )
 
 

@@ -25,7 +25,7 @@ from berth_host.explain.group_answering import WORDS, group_answer, groups_answe
 from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
-from berth_host.explain.queue_answer import PARTS, QueueQuery, queue_answer
+from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuery, queue_answer
 from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
@@ -144,6 +144,8 @@ def _attachment(host: HostOfPlugins, condition: Condition) -> dict[str, Any]:
         "since": timestamp(host.clock.now_s() - condition.since_s),
         "instance": condition.instance_id,
         "transport": condition.carrier,
+        "contract": condition.contract or None,
+        "features": list(condition.features),
         "syncedBytes": condition.synced_bytes,
         "warnings": [
             *(f"plugin {name} {reason}" for name, reason in condition.unusable.items()),
@@ -205,6 +207,7 @@ def _call(name: str, figures: CallStats) -> dict[str, Any]:
 PREFIX: Final = "/berth/v1/"
 _PODS: Final = "pods"
 _GROUPS: Final = "podgroups"
+_FIT: Final = "fit"
 _COUNTS: Final = {str(count): count for count in range(1, ATTEMPTS_KEPT + 1)}
 _SHOWN: Final = 40
 QUEUE_LIMIT: Final = 500
@@ -231,6 +234,10 @@ class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
 
     async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
         """Return where a pod would go now. Raises QuestionError."""
+        ...
+
+    async def ask_refit(self, key: str) -> PodFit | None:
+        """Return where a pod of the cluster would go now; None for no such pod. Raises QuestionError."""
         ...
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:
@@ -273,12 +280,14 @@ class Answers:
     async def answer(self, request: Request) -> Answer:
         """Answer one request; with `watch=true` as a stream."""
         parts = request.path.removeprefix(PREFIX).split("/")
-        if parts == ["fit"]:
+        if parts == [_FIT]:
             return await self._fit(request)
         if request.method not in ("GET", "HEAD"):
             return failure(405, "MethodNotAllowed", f"{request.path} is read with GET")
         if len(parts) == 3 and parts[0] == "nodes" and parts[1] and parts[2] == "drain":
             return await self._drain(parts[1])
+        if len(parts) == 4 and parts[0] == _PODS and all(parts) and parts[3] == _FIT:
+            return await self._refit(f"{parts[1]}/{parts[2]}")
         watch = (request.query.get("watch") or ("false",))[0]
         if watch not in ("true", "false"):
             return failure(400, "BadRequest", f"watch={watch[:_SHOWN]} is neither true nor false")
@@ -336,15 +345,27 @@ class Answers:
         if isinstance(host, Answer):
             return host
         given = {name: values[0] for name, values in request.query.items() if values}
-        limit, part = given.get("limit", str(QUEUE_LIMIT)), given.get("part", "")
-        if not limit.isascii() or not limit.isdecimal() or len(limit) > len(str(QUEUE_MOST)):
-            limit = "0"
-        if not 1 <= int(limit) <= QUEUE_MOST:
+        part, order = given.get("part", ""), given.get("order", "oldest")
+        limit = _number(given.get("limit", str(QUEUE_LIMIT)), 1, QUEUE_MOST)
+        if limit is None:
             problem = f"limit={given['limit'][:_SHOWN]} is not a number from 1 to {QUEUE_MOST}"
+            return failure(400, "BadRequest", problem)
+        offset = _number(given.get("offset", "0"), 0, QUEUE_LAST)
+        if offset is None:
+            problem = f"offset={given['offset'][:_SHOWN]} is not a number from 0 to {QUEUE_LAST}"
             return failure(400, "BadRequest", problem)
         if part and part not in PARTS:
             return failure(400, "BadRequest", f"part={part[:_SHOWN]} is none of {', '.join(PARTS)}")
-        query = QueueQuery(limit=int(limit), part=part, reason=given.get("reason", ""))
+        if order not in ORDERS:
+            return failure(400, "BadRequest", f"order={order[:_SHOWN]} is none of {', '.join(ORDERS)}")
+        query = QueueQuery(
+            limit=limit,
+            offset=offset,
+            part=part,
+            reason=given.get("reason", ""),
+            contains=given.get("contains", ""),
+            order=order,
+        )
         return await queue_answer(host, query)
 
     async def _fit(self, request: Request) -> Answer:
@@ -359,11 +380,15 @@ class Answers:
         host = self._leader()
         if isinstance(host, Answer):
             return host
-        return await _answered(host, host.ask_fit(manifest))
+        return await _answered(host, _json(host.ask_fit(manifest)))
+
+    async def _refit(self, key: str) -> Answer:
+        host = self._leader()
+        return host if isinstance(host, Answer) else await _answered(host, _by_node(host, key))
 
     async def _drain(self, node_name: str) -> Answer:
         host = self._leader()
-        return host if isinstance(host, Answer) else await _answered(host, host.ask_drain(node_name))
+        return host if isinstance(host, Answer) else await _answered(host, _json(host.ask_drain(node_name)))
 
     def _leader(self) -> HostOnPages | Answer:
         """Return the host that schedules; an error while there is none."""
@@ -401,14 +426,33 @@ class Answers:
         return found.as_json()
 
 
-async def _answered(host: HostOnPages, asked: Awaitable[PodFit | DrainAnswer]) -> Answer:
+async def _json(asked: Awaitable[PodFit | DrainAnswer]) -> dict[str, Any]:
+    return (await asked).as_json()
+
+
+async def _by_node(host: HostOnPages, key: str) -> dict[str, Any]:
+    """Return the answer with every node. Raises QuestionError."""
+    found = await host.ask_refit(key)
+    if found is None:
+        raise UnknownObjectError(unknown_text(host, key))
+    return found.by_node()
+
+
+async def _answered(host: HostOnPages, asked: Awaitable[dict[str, Any]]) -> Answer:
     try:
         found = await asked
     except UnknownObjectError as err:
         return failure(404, "NotFound", str(err))
     except QuestionError as err:
         return failure(400, "BadRequest", str(err))
-    return as_json(found.as_json() | {"answeredAt": timestamp(host.clock.now_s())})
+    return as_json(found | {"answeredAt": timestamp(host.clock.now_s())})
+
+
+def _number(text: str, least: int, most: int) -> int | None:
+    """Return the number; None if the text is none, or not from `least` to `most`."""
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)):
+        return None
+    return int(text) if least <= int(text) <= most else None
 
 
 def _not_ready(why: str) -> Answer:

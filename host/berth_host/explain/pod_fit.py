@@ -18,6 +18,8 @@ from berth_host.explain.nearest_fit import Shortage
 
 SHOWN_NODES: Final = 100
 """The most nodes with scores in one answer."""
+BY_NODE: Final = ("node", "verdict", "plugin", "reason", "score", "scores")
+"""The columns of `PodFit.by_node`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class PodFit:
     gets none, as in its condition. `verdicts`: per node SUCCESS, or the rejection with its plugin. `scores`:
     all nodes that fit, the best first; no plugins where a single node fits, which is not scored.
     `preemption`: None if PostFilter was not asked. `nearest`: what nodes lack that are only too small.
+    `left`: the node that the pod is on, and was taken off for the question; "" for none.
     """
 
     pod: str
@@ -60,6 +63,7 @@ class PodFit:
     preemption: Preemption | None = None
     nearest: Sequence[Shortage] = ()
     notes: Sequence[str] = ()
+    left: str = ""
 
     @property
     def rejections(self) -> list[RejectedNodes]:
@@ -91,6 +95,36 @@ class PodFit:
             ],
             "notes": list(self.notes),
         }
+
+    def by_node(self) -> dict[str, Any]:
+        """Return the answer of `GET /berth/v1/pods/NAMESPACE/NAME/fit`, which has a row for every node.
+
+        Rows are lists, as those of `nodes_answer`.
+        """
+        plugins = list(self.scores[0].plugins) if self.scores else []
+        scored = {item.node_name: item for item in self.scores if item.plugins}
+        return {
+            "pod": self.pod,
+            "on": self.left or None,
+            "node": self.node or None,
+            "tied": self.tied,
+            "message": self.message,
+            "feasible": len(self.scores),
+            "notes": list(self.notes),
+            "scorePlugins": plugins,
+            "columns": list(BY_NODE),
+            "nodes": [self._row(name, status, scored.get(name)) for name, status in self.verdicts.items()],
+        }
+
+    def _row(self, name: str, status: Status, score: NodeScore | None) -> list[Any]:
+        """Return the row of a node. `score`: None for a node that was rejected, or not scored."""
+        if not status.is_success:
+            return [name, "rejected", status.plugin, ", ".join(status.reasons) or NO_REASON, None, None]
+        verdict = "best" if name == self.node else "fits"
+        if score is None:
+            return [name, verdict, "", "", None, None]
+        parts = [normalized * weight for _, normalized, weight in score.plugins.values()]
+        return [name, verdict, "", "", score.total, parts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

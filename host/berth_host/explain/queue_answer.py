@@ -1,4 +1,4 @@
-"""The queue of a running host as JSON: the pods that wait, by part and by reason, the oldest first.
+"""The queue of a running host as JSON: the pods that wait, by part and by reason, in the order asked for.
 
 Read by `GET /berth/v1/queue`, `kubectl berth queue` and the page.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,8 @@ PARTS: Final = (
     *(aside.value for aside in Aside),
 )
 """The parts of the queue, in the order of the answer."""
+QUEUE_LAST: Final = 10_000_000
+"""The most pods that one answer leaves out before the first one that it lists."""
 REASONS_SHOWN: Final = 100
 """The most reasons in one answer: texts of errors may name the pod, so that each pod has its own."""
 ROWS_PER_TURN: Final = 250
@@ -37,15 +39,23 @@ _UNTRIED: Final = ("", "not tried yet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueQuery:
-    """The pods to list. `part`: one of PARTS; `reason`: a plugin, or the text of a reason; "": all."""
+    """The pods to list, at most `limit`, after the first `offset`.
+
+    `part`: one of PARTS. `reason`: a plugin, the text of a reason, or both as `PLUGIN: TEXT`. `contains`: a
+    part of the pod's key or of `PLUGIN: TEXT`, in capital or small letters; "" in each: all pods. `order`:
+    one of ORDERS.
+    """
 
     limit: int
+    offset: int = 0
     part: str = ""
     reason: str = ""
+    contains: str = ""
+    order: str = "oldest"
 
 
 class _Waiting(NamedTuple):
-    """A pod of the queue. Sorts by its age, the oldest first."""
+    """A pod of the queue."""
 
     created_at_s: float
     key: str
@@ -54,9 +64,31 @@ class _Waiting(NamedTuple):
     info: QueuedPodInfo
     entity: QueuedEntity | None
 
+    def matches(self, query: QueueQuery) -> bool:
+        """Return True if the reason and the text of the query, where it has them, are those of the pod."""
+        if query.reason and query.reason not in (*self.reason, _said(*self.reason)):
+            return False
+        words = query.contains.lower()
+        return not words or words in self.key.lower() or words in _said(*self.reason).lower()
+
+
+def _said(plugin: str, text: str) -> str:
+    return f"{plugin}: {text}" if plugin else text
+
+
+# Keys of two pods differ at each moment.
+ORDERS: Final[Mapping[str, Callable[[_Waiting], tuple[Any, ...]]]] = {
+    "oldest": lambda one: (one.created_at_s, one.key),
+    "newest": lambda one: (-one.created_at_s, one.key),
+    "attempts": lambda one: (-one.info.attempts, one.key),
+    "priority": lambda one: (-one.info.priority, one.created_at_s, one.key),
+    "name": lambda one: (one.key,),
+}
+"""The orders of the list, by their names in the question."""
+
 
 async def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]:
-    """Return the answer: numbers of all pods of the queue, and the oldest pods that `query` names.
+    """Return the answer: numbers of all pods of the queue, and the pods that `query` names.
 
     The pods of `part` are counted by reason, all pods by part. Numbers, parts and reasons are of one moment;
     other tasks of the loop run between the rows of many pods.
@@ -68,10 +100,9 @@ async def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]
         if query.part and one.part != query.part:
             continue
         reasons[one.reason] += 1
-        if not query.reason or query.reason in one.reason:
+        if one.matches(query):
             chosen.append(one)
-    # Keys of two pods differ at each moment, so later fields are never compared.
-    listed = heapq.nsmallest(query.limit, chosen)
+    listed = heapq.nsmallest(query.offset + query.limit, chosen, key=ORDERS[query.order])[query.offset :]
     answered_at_s = host.clock.now_s()
     rows = []
     for number, one in enumerate(listed, start=1):
@@ -87,6 +118,7 @@ async def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]
         ],
         "reasonCount": len(reasons),
         "matching": len(chosen),
+        "offset": query.offset,
         "pods": rows,
         "answeredAt": timestamp(answered_at_s),
     }

@@ -346,6 +346,13 @@ BUILD_INFO: Final = gauge(
     "version kube python",
     "1, with the versions of berth, of kube-scheduler that it decides like, and of Python.",
 )
+PENDING_BY_PLUGIN: Final = gauge(
+    "berth_pending_pods",
+    "ALPHA",
+    "queue plugin",
+    "Pending pods, by part of the queue and by the plugin that gates them or with which their last attempt"
+    " failed; none: not tried yet, or no plugin.",
+)
 OLDEST_PENDING: Final = gauge(
     "berth_oldest_pending_pod_seconds",
     "ALPHA",

@@ -102,6 +102,7 @@ class _Counts(Protocol):
     def pods(self) -> Mapping[str, int]: ...
     def entities(self) -> Mapping[tuple[str, str], int]: ...
     def oldest(self) -> Mapping[str, float]: ...
+    def by_plugin(self) -> Mapping[tuple[str, str], int]: ...
 
 
 class _Places(Protocol):
@@ -258,6 +259,7 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
     metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
     metrics.read(families.PENDING_PODS, _ThoseSeen(lambda: _pending(host)))
+    metrics.read(families.PENDING_BY_PLUGIN, _ThoseSeen(lambda: host.queue.counts.by_plugin().items()))
     metrics.read(families.OLDEST_PENDING, _ThoseSeen(lambda: _oldest(host)))
     metrics.read(families.QUEUED_ENTITIES, _ThoseSeen(lambda: host.queue.counts.entities().items()))
     metrics.read(families.UNSCHEDULABLE_PODS, _ThoseSeen(lambda: host.queue.places.blamed().items()))

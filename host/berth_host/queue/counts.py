@@ -15,6 +15,9 @@ from berth_host.queue.places import Place, Places
 from berth_host.queue.queued_pod import QueuedEntity
 
 GATED: Final = "gated"
+NO_PLUGIN: Final = "none"
+"""The label of pods that no plugin keeps in the queue."""
+_NO_CAUSE: Final = ("", "")
 
 
 class QueueCounts:
@@ -34,6 +37,22 @@ class QueueCounts:
         for which in Aside:
             if count := self._groups.aside_count(which):
                 found[which.value] = count
+        return found
+
+    def by_plugin(self) -> Counter[tuple[str, str]]:
+        """Return the number of pods by part and by the plugin that keeps them there; without zeros.
+
+        The plugin gates the entity, or the pod's last attempt failed with it; NO_PLUGIN for pods that were
+        not tried yet, whose attempt failed without a plugin, or that wait for their group.
+        """
+        found = Counter[tuple[str, str]]()
+        for part, entity in self.entries():
+            gate = entity.gating_plugin
+            for info in entity.pods():
+                found[part, gate or (info.cause or _NO_CAUSE)[0] or NO_PLUGIN] += 1
+        for which in Aside:
+            if count := self._groups.aside_count(which):
+                found[which.value, NO_PLUGIN] = count
         return found
 
     def oldest(self) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
     ask_pod          one pod: PreFilter, Filter, Score, PostFilter, as in its scheduling cycle, over all nodes
     Questions.fit    `ask_pod` between two cycles of a running host
+    Questions.refit  the same about a pod of the cluster, which may be on a node
     Questions.drain  the pods of one node, one after the other, each with the room that the others left
 
 Nothing is assumed, reserved, nominated or evicted. `FrameworkAlone` asks by `ask_pod`, too.
@@ -86,6 +87,26 @@ class Questions:
                 scheduler.steps, profile, self._host.snapshot.nodes, pod, about=about, preempts=True
             )
         return replace(found, nearest=nearest(pod, found.verdicts, self._host))
+
+    async def refit(self, key: str) -> PodFit | None:
+        """Return where the pod `namespace/name` of the cluster would go now; None if there is no such pod.
+
+        A pod that has a node, or is being bound to one, is asked about as if it had left this node. Its own
+        nomination does not count, so that every node is asked about. Nobody is preempted for it. Raises
+        QuestionError.
+        """
+        scheduler, snapshot = self._host.scheduler, self._host.snapshot
+        async with scheduler.undisturbed() as about:
+            pod = self._host.objects.pod(key)
+            if pod is None:
+                return None
+            profile = self._profile(pod)
+            left = ""
+            if snapshot.pods.position(pod.uid) is not None:
+                left = snapshot.remove(pod.uid).node_name
+            asked = replace(pod, node_name="", nominated_node="")
+            found = await ask_pod(scheduler.steps, profile, snapshot.nodes, asked, about=about)
+        return replace(found, left=left)
 
     async def drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere, and which could not.

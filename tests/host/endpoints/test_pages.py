@@ -84,6 +84,20 @@ async def test_question_about_a_pod_is_answered_to_those_who_may_post(port: Serv
     assert reply.status == 403
 
 
+async def test_question_about_a_pod_of_the_cluster_has_a_row_for_every_node(port: Served) -> None:
+    reply = await port.ask("GET", "/berth/v1/pods/default/web/fit?watch=true", token="reads")
+    assert (reply.status, reply.content_type) == (200, "application/json"), reply.body
+    value = json.loads(reply.body)
+    rows = {row[0]: dict(zip(value["columns"], row, strict=True)) for row in value["nodes"]}
+    assert (sorted(rows), value["feasible"]) == (["small-0", "small-1", "tainted"], 2)
+    assert (value["on"], value["node"]) == ("small-0", "small-0")
+    assert (rows["small-0"]["verdict"], rows["small-1"]["verdict"]) == ("best", "fits")
+    assert rows["small-0"]["score"] == sum(rows["small-0"]["scores"]) > rows["small-1"]["score"]
+    assert len(rows["small-1"]["scores"]) == len(value["scorePlugins"]) > 3
+    assert (rows["tainted"]["verdict"], rows["tainted"]["plugin"]) == ("rejected", "TaintToleration")
+    assert (rows["tainted"]["score"], "untolerated taint" in rows["tainted"]["reason"]) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
@@ -125,6 +139,12 @@ async def test_drain_is_answered_and_an_unknown_node_is_not_found(port: Served) 
         ("/berth/v1/queue?limit=0", "reads", 400, "limit=0 is not a number from 1 to 10000"),
         ("/berth/v1/queue?limit=x", "reads", 400, "limit=x is not"),
         (f"/berth/v1/queue?limit={'9' * 5000}", "reads", 400, "limit=9"),
+        ("/berth/v1/queue?offset=-1", "reads", 400, "offset=-1 is not a number from 0 to 10000000"),
+        ("/berth/v1/queue?order=age", "reads", 400, "order=age is none of oldest, newest, "),
+        ("/berth/v1/pods/default/none/fit", "reads", 404, "no pod default/none is known here"),
+        ("/berth/v1/pods/default/elsewhere/fit", "reads", 400, "has the schedulerName 'other'"),
+        ("/berth/v1/pods/default/huge/fits", "reads", 404, "page not found"),
+        ("/berth/v1/pods/default/huge/fit", "other", 403, 'User "other" cannot get path'),
         ("/berth/v1/queue?part=pool", "reads", 400, "part=pool is none of active, backoff, "),
         ("/berth/v1/nothing", "reads", 404, "page not found"),
     ],
@@ -193,6 +213,7 @@ async def test_attached_plugin_is_listed_with_its_place_and_with_the_reason_of_i
         place = found["attachment"]
         assert (place["place"], place["state"]) == (f"unix://{tmp_path}/p.sock", "Active")
         assert (place["transport"], bool(place["instance"])) == ("framed", True)
+        assert (place["contract"], "frames" in place["features"]) == ("1.0", True)
         rows = running_plugins_text(plugins_answer(world.host)).splitlines()
         assert rows[1].split()[:4] == ["Holding", place["place"], "Active", "framed"]
         assert found["policies"] == {"permit": {"deadlineMs": 10000.0, "policy": "Fail"}}
@@ -214,3 +235,4 @@ async def test_plugin_that_was_never_attached_is_listed_with_the_reason(tmp_path
         assert found["attachment"]["state"] in ("BackOff", "Connecting")
         assert found["attachment"]["reason"]
         assert found["attachment"]["transport"] == ""
+        assert (found["attachment"]["contract"], found["attachment"]["features"]) == (None, [])

@@ -17,7 +17,7 @@ from support.holding_world import TRANSPORTS, holding_world
 from support.hosts import World, node, pod
 
 
-async def answer(world: World, *, limit: int = 500, **more: str) -> dict[str, Any]:
+async def answer(world: World, *, limit: int = 500, **more: Any) -> dict[str, Any]:
     found = await queue_answer(world.host, QueueQuery(limit=limit, **more))
     assert json.loads(json.dumps(found)) == found
     return found
@@ -39,6 +39,10 @@ async def test_pods_are_counted_by_part_and_by_the_plugin_that_keeps_them(
             ("SchedulingGates", "scheduling gates: example.com/approval", 1),
             ("Holding", "no budget left", 1),
         }
+        # The metric counts by the same plugins.
+        assert sorted(plugin for _, plugin in world.host.queue.counts.by_plugin()) == sorted(
+            item["plugin"] for item in found["reasons"]
+        )
         huge = next(item for item in found["pods"] if item["key"] == "default/huge")
         assert (huge["part"], huge["attempts"], huge["reason"]["plugin"]) == (
             "unschedulable",
@@ -61,6 +65,42 @@ async def test_oldest_pods_come_first_and_the_limit_cuts_the_youngest() -> None:
         assert keys(await answer(world)) == ["c", "a", "b"]
         found = await answer(world, limit=2)
         assert (keys(found), found["matching"], found["parts"]["unschedulable"]) == (["c", "a"], 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("oldest", ["c", "a", "d", "b"]),
+        ("newest", ["b", "d", "a", "c"]),
+        ("attempts", ["a", "b", "c", "d"]),
+        ("priority", ["d", "c", "a", "b"]),
+        ("name", ["a", "b", "c", "d"]),
+    ],
+    ids=["oldest", "newest", "attempts", "priority", "name"],
+)
+async def test_pages_of_the_list_follow_each_other_in_the_order_that_was_asked_for(
+    order: str, names: list[str]
+) -> None:
+    async with World([node("a", cpu="1")]) as world:
+        for name in ("c", "a", "d", "b"):
+            world.server.create(pod(name, cpu="2", priority=5 if name == "d" else 0))
+            await world.settle()
+            world.clock.advance(10)
+        for found in world.host.queue.pods():
+            found.attempts = 2 if found.key == "default/a" else 1
+        pages = [await answer(world, limit=3, offset=offset, order=order) for offset in (0, 3, 6)]
+        assert [keys(page) for page in pages] == [names[:3], names[3:], []]
+        assert [(page["matching"], page["offset"]) for page in pages] == [(4, 0), (4, 3), (4, 6)]
+
+
+async def test_pods_are_chosen_by_a_part_of_their_name_or_reason(tmp_path: Path) -> None:
+    async with holding_world("in_process", tmp_path) as world:
+        assert keys(await answer(world, contains="LT/HU")) == ["huge"]
+        assert keys(await answer(world, contains="fit: insuff")) == ["huge"]
+        assert keys(await answer(world, contains="budget", part="gated")) == ["kept-out"]
+        assert keys(await answer(world, contains="budget", part="active")) == []
+        assert keys(await answer(world, reason="NodeResourcesFit: Insufficient cpu")) == ["huge"]
+        assert keys(await answer(world, reason="NodeResourcesFit: Insufficient")) == []
 
 
 class Failing(Plugin):

@@ -174,6 +174,10 @@ async def test_size_metrics_equal_the_sizes_of_queue_and_cache() -> None:
         ("NodeResourcesFit", PROFILE): 1,
         ("SchedulingGates", PROFILE): 1,
     }
+    assert shown.of("berth_pending_pods", "queue", "plugin") == {
+        ("unschedulable", "NodeResourcesFit"): 1,
+        ("gated", "SchedulingGates"): 1,
+    }
     assert shown.of("scheduler_inflight_events", "event") == {("PodPopped",): 0}
     assert shown.of("scheduler_goroutines", "operation") == {("binding",): 0}
 
@@ -241,6 +245,7 @@ async def test_pod_that_is_scheduled_later_leaves_no_unschedulable_plugin_and_co
         world.server.create(node("large", cpu="8"))
         await world.settle()
         shown = await samples(world)
+    assert sum(shown.of("berth_pending_pods", "queue", "plugin").values()) == 0
     assert shown.of("scheduler_unschedulable_pods", "plugin") in ({}, {("NodeResourcesFit",): 0})
     assert shown.of("scheduler_pod_scheduling_sli_duration_seconds_count", "attempts") == {("2",): 1}
     hints = shown.of("scheduler_queueing_hint_execution_duration_seconds_count", "event", "plugin", "hint")

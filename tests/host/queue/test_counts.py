@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from berth_host.queue.counts import NO_PLUGIN
 from berth_host.queue.seams import GateQuestion
 from berth_sdk.status import Status
 from support.queue_parts import Plugins, QueueBench
@@ -24,6 +25,22 @@ def test_pods_are_counted_by_part_and_gated_ones_by_themselves() -> None:
         ("backoff", "pod"): 1,
         ("gated", "pod"): 1,
         ("unschedulable", "pod"): 1,
+    }
+
+
+def test_pods_are_counted_once_by_the_plugin_that_keeps_them() -> None:
+    def gate(question: GateQuestion) -> Status:
+        return Status.unresolvable("closed") if question.pod.pod.name == "gated" else Status.success()
+
+    bench = QueueBench(Plugins(gates={"Gate": gate}))
+    bench.parked("rejected", "Fit", "Taints").cause = ("Fit", "Insufficient cpu")
+    bench.parked("unexplained").cause = ("", "timeout")
+    bench.add("gated", "new")
+    assert bench.queue.counts.by_plugin() == {
+        ("unschedulable", "Fit"): 1,
+        ("backoff", NO_PLUGIN): 1,
+        ("gated", "Gate"): 1,
+        ("active", NO_PLUGIN): 1,
     }
 
 

@@ -85,6 +85,45 @@ async def test_pod_that_fits_gets_the_node_that_it_is_given_afterwards() -> None
         assert world.node_of("web") == "b"
 
 
+async def refitted(world: World, key: str) -> PodFit:
+    before = trace(world)
+    found = await world.host.ask_refit(key)
+    await world.settle()
+    assert trace(world) == before
+    assert found is not None
+    return found
+
+
+async def test_pod_on_a_node_is_asked_about_as_if_it_had_left() -> None:
+    objects = [node("a", cpu="2"), node("b", cpu="2"), pod("web", cpu="2", nodeName="a")]
+    async with World(objects) as world:
+        await world.settle()
+        found = await refitted(world, "default/web")
+        assert (found.left, found.node, found.tied) == ("a", "a", 2)
+        world.server.create(pod("late", cpu="1", nodeName="b"))
+        await world.settle()
+        found = await refitted(world, "default/web")
+        assert (found.node, found.verdicts["b"].plugin, len(found.scores)) == ("a", "NodeResourcesFit", 1)
+        # A single node that fits is not scored.
+        rows = {row[0]: row[1:] for row in found.by_node()["nodes"]}
+        assert rows["a"] == ["best", "", "", None, None]
+        assert rows["b"] == ["rejected", "NodeResourcesFit", "Insufficient cpu", None, None]
+        assert await world.host.ask_refit("default/none") is None
+
+
+async def test_pending_pod_is_asked_about_every_node_in_spite_of_its_nomination() -> None:
+    gated = pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    gated["status"] = {"nominatedNodeName": "a"}
+    async with World([node("a"), node("b")]) as world:
+        world.server.create(gated, restore=True)
+        await world.settle()
+        known = world.host.objects.pod("default/gated")
+        assert known is not None
+        assert known.nominated_node == "a"
+        found = await refitted(world, "default/gated")
+        assert (found.left, [one.node_name for one in found.scores]) == ("", ["a", "b"])
+
+
 async def test_victims_are_named_and_live_on() -> None:
     objects = [node("a", cpu="2"), node("b", cpu="1"), pod("low", cpu="2", nodeName="a")]
     async with World(objects) as world:
@@ -124,6 +163,8 @@ async def test_plugin_answers_the_same_on_either_transport(transport: str, tmp_p
 
 async def large_pods_stay_away(world: World) -> None:
     await world.settle()
+    moved = await refitted(world, "default/m")
+    assert (moved.left, moved.node, moved.verdicts["small-0"].plugin) == ("large-0", "large-0", "NoSmall")
     found = await asked(world, pod("web", labels={"large": "yes"}))
     assert (found.node, found.verdicts["small-0"].plugin) == ("large-0", "NoSmall")
     answer = await drained(world, "large-0")

@@ -21,7 +21,10 @@ from berth_host.endpoints.answer import Answer, Request, failure
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
 """The host sends something every second, and takes longer only for a large answer."""
-_STANDBY: Final = 503
+_ANEW: Final = (401, 503)
+"""The statuses after which the next request opens a new way: the token has expired, which is read or made
+anew then, or the host is on standby.
+"""
 
 
 class Passing:
@@ -63,8 +66,10 @@ class Passing:
         except (aiohttp.ClientError, OSError) as err:
             await self._drop(host)
             return failure(502, "BadGateway", f"{host.title} cannot be reached: {err}; trying again")
-        if head.status == _STANDBY:
+        if head.status in _ANEW:
+            body = b"".join([part async for part in _bodies(parts)])
             await self._drop(host)
+            return Answer(body, content_type=head.content_type, status=head.status)
         return Answer(content_type=head.content_type, status=head.status, parts=_bodies(parts))
 
     async def _open(self) -> Target:

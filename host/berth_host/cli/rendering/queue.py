@@ -28,8 +28,11 @@ def queue_text(answer: Mapping[str, Any], *, is_wide: bool = False) -> str:
     if is_wide:
         header += ("RETRY", "PRIORITY", "SCHEDULER", "GROUP", "NOMINATED")
     sections.append(columns(header, pods, right=(2, 3)) if pods else "no pod is as asked for")
-    if answer["matching"] > len(pods):
-        sections[-1] += f"\n{count_of(answer['matching'] - len(pods), 'younger pod')}: raise --limit"
+    # A host of an older version leaves out no first pods.
+    last = answer.get("offset", 0) + len(pods)
+    if pods and answer["matching"] > last:
+        left = count_of(answer["matching"] - last, "more pod")
+        sections[-1] += f"\n{left}: raise --limit, or give --offset {last}"
     return "\n\n".join(sections) + "\n"
 
 

@@ -238,7 +238,9 @@ async def test_queue_as_json_is_the_answer_and_filters_reach_the_host(ask: Ask) 
     value = json.loads((await ask("queue", "--part", "gated", "--limit", "1", "-o", "json")).stdout)
     assert ([item["key"] for item in value["pods"]], value["matching"]) == (["default/gated"], 2)
     rest = await ask("queue", "--part", "gated", "--limit", "1")
-    assert rest.stdout.endswith("\n1 younger pod: raise --limit\n")
+    assert rest.stdout.endswith("\n1 more pod: raise --limit, or give --offset 1\n")
+    rest = await ask("queue", "--limit", "1", "--offset", "1", "--order", "name", "--contains", "E")
+    assert rest.stdout.split("\n\n")[2].splitlines()[1].startswith("default/huge ")
     nothing = await ask("queue", "--part", "backoff")
     assert "no pod is as asked for" in nothing.stdout
     assert (await ask("queue", "--token", "other")).exit_code == 1

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import PIPE
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -77,6 +78,17 @@ async def test_host_that_is_lost_is_told_and_found_again(process: FakeProcess) -
                 chosen["server"] = options(other)["server"]
                 answer = await passing.answer(PLUGINS)
                 assert (answer.status, b'"NodeResourcesFit"' in await body_of(answer)) == (200, True)
+
+
+async def test_token_that_has_expired_is_told_and_read_anew(port: Served, tmp_path: Path) -> None:
+    chosen = options(port, "") | {"token_file": str(tmp_path / "token")}
+    (tmp_path / "token").write_text("expired")
+    async with Passing(chosen) as passing:
+        answer = await passing.answer(PLUGINS)
+        assert (answer.status, b"Unauthorized" in await body_of(answer)) == (401, True)
+        (tmp_path / "token").write_text("reads")
+        answer = await passing.answer(PLUGINS)
+        assert (answer.status, b'"NodeResourcesFit"' in await body_of(answer)) == (200, True)
 
 
 @pytest.mark.slow
