@@ -19,6 +19,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from berth_sdk.plugin.v1 import state_pb2
+from berth_sdk.wire.call_names import disagreement_of
 from google.protobuf.message_factory import GetMessageClass
 from support.scripted_plugin import SERVICES, descriptor
 
@@ -235,6 +236,11 @@ class ConformingPlugin:
         """Name the cycle in an answer."""
         answer.ctx.cycle_id = request.ctx.cycle_id
 
+    def compare(self, request: Any, context: Any) -> None:
+        """Refuse a call whose metadata disagrees with its message."""
+        if wrong := disagreement_of(type(request))(request, context.invocation_metadata()):
+            raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, wrong)
+
     @contextmanager
     def serving(self, folder: Path) -> Iterator[str]:
         """Serve at a Unix socket; yields its address."""
@@ -268,6 +274,7 @@ class ConformingPlugin:
         def handle(request: Any, context: Any) -> Any:
             asked = list(request) if is_stream else request
             try:
+                self.compare(asked[0] if is_stream else asked, context)
                 return self.answer(rpc, asked, reply)
             except RefusalError as err:
                 context.abort(err.code, str(err))

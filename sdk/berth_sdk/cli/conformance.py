@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,12 @@ from typing import Any, Final
 
 LEVELS: Final = ("core", "stateful", "binding", "group")
 UNREACHABLE: Final = 3
+MOST_TIMES: Final = 100
+"""The largest --time-factor."""
 RESTART_S: Final = 30.0
 """The time for the command that restarts the server."""
+SAID: Final = 2000
+"""The bytes of its output that an error quotes."""
 
 
 def add_options(kit: ArgumentParser) -> None:
@@ -36,6 +41,13 @@ def add_options(kit: ArgumentParser) -> None:
         "--restart",
         metavar="COMMAND",
         help="a command that restarts the server, which the kit runs in mid cycle; default: none",
+    )
+    kit.add_argument(
+        "--time-factor",
+        metavar="N",
+        type=float,
+        default=1.0,
+        help="multiply every time that the kit waits by N, for a slow machine; deadlines too (default: 1)",
     )
     kit.add_argument("--json", action="store_true", help="print the results as JSON")
     kit.add_argument("--junit", metavar="FILE", help="write the results to FILE, as JUnit's XML")
@@ -60,7 +72,11 @@ def conformance(options: Namespace) -> int:
         credential = ""
         if options.credential_file:
             credential = Path(options.credential_file).read_text().strip()
-        restart = _restart(options.restart)
+        if not 0 < options.time_factor <= MOST_TIMES:
+            raise _OptionError(
+                f"--time-factor {options.time_factor:g}: write a number above 0, up to {MOST_TIMES}"
+            )
+        restart = _restart(options.restart, options.time_factor)
         if options.junit and not Path(options.junit).absolute().parent.is_dir():
             raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
         if options.junit and Path(options.junit).is_dir():
@@ -68,7 +84,18 @@ def conformance(options: Namespace) -> int:
     except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
         return _said(str(err), 2)
     with handle_double() as double:
-        target = Target(options.endpoint, credentials, more, args, pod, manifest, double, credential, restart)
+        target = Target(
+            options.endpoint,
+            credentials,
+            more,
+            args,
+            pod,
+            manifest,
+            double,
+            credential,
+            restart,
+            options.time_factor,
+        )
         try:
             return _reported(options, target)
         except _OptionError as err:
@@ -121,7 +148,7 @@ def _said(text: str, code: int) -> int:
     return code
 
 
-def _restart(command: str | None) -> Callable[[], None] | None:
+def _restart(command: str | None, time_factor: float) -> Callable[[], None] | None:
     """Return what restarts the server; None without a command. Raises _OptionError."""
     from berth_sdk.conformance.host import RestartError
 
@@ -135,20 +162,29 @@ def _restart(command: str | None) -> Callable[[], None] | None:
         raise _OptionError(f"--restart {command}: there is no such command: write one that is on PATH")
 
     def run() -> None:
-        try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=RESTART_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as err:
-            raise RestartError(str(err)) from err
-        if done.returncode:
-            said = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
-            raise RestartError(f"{command} ended with exit code {done.returncode}: {said}")
+        # Not a pipe: a server that the command leaves behind would hold its other end open.
+        with tempfile.TemporaryFile() as output:
+            limit_s = RESTART_S * time_factor
+            try:
+                done = subprocess.run(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=limit_s,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as err:
+                raise RestartError(
+                    f"{command} did not end in {limit_s:g} s: it must leave the new server running in the"
+                    " background, and end"
+                ) from err
+            except OSError as err:
+                raise RestartError(str(err)) from err
+            if done.returncode:
+                output.seek(0)
+                said = output.read(SAID).decode(errors="replace").strip() or "it printed nothing"
+                raise RestartError(f"{command} ended with exit code {done.returncode}: {said}")
 
     return run
 

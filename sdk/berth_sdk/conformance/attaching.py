@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sized
+from typing import Any
 
 import grpc
 
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares, number_of, spelled
 from berth_sdk.conformance.host import CallError, Host, new_id, skipped
-from berth_sdk.conformance.way import Way
+from berth_sdk.conformance.way import Way, chosen
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from berth_sdk.wire.message_limit import MIN_BYTES
 
 REFUSED = grpc.StatusCode.PERMISSION_DENIED
+_DECLARED_AT_MOST = 256
+"""The needs, events and keys that a descriptor may have, each."""
+_FIXED = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required")
+"""The fields of a descriptor that may not depend on the arguments."""
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"  # field 2047, which no version of the contract has
 _CYCLE_POINTS = (
     "PRE_FILTER",
@@ -47,19 +54,43 @@ def _handshake_answer(host: Host) -> None:
         raise BrokenError(f"the instance_id has {len(hello.instance_id)} characters; 128 is the limit")
     if not hello.HasField("started_at") or hello.started_at.seconds <= 0:
         raise BrokenError("Handshake answers no started_at")
+    if 0 < hello.max_message_bytes < MIN_BYTES:
+        raise BrokenError(
+            f"Handshake answers max_message_bytes of {hello.max_message_bytes};"
+            f" {MIN_BYTES} is the smallest limit"
+        )
     names = [plugin.name for plugin in hello.plugins]
     if not all(names) or len(set(names)) != len(names):
         raise BrokenError(f"every plugin needs a name of its own; Handshake answers {names}")
     for plugin in hello.plugins:
-        if not any(point in identity.ExtensionPoint.values() and point for point in plugin.points):
-            raise BrokenError(f"the plugin {plugin.name!r} declares no extension point")
-        for need in plugin.needs:
-            if need.kind not in identity.DeclaredNeed.Kind.values() or not need.kind:
-                raise BrokenError(
-                    f"the plugin {plugin.name!r} declares a need of the unknown kind {need.kind}"
-                )
-            if (need.kind == identity.DeclaredNeed.KIND_OBJECT) != bool(need.resource):
-                raise BrokenError("a need has a resource with KIND_OBJECT, and with no other kind")
+        _check_descriptor(plugin)
+
+
+def _check_descriptor(plugin: identity.PluginDescriptor) -> None:
+    """Raise BrokenError for a descriptor that a host refuses."""
+    if not any(point in identity.ExtensionPoint.values() and point for point in plugin.points):
+        raise BrokenError(f"the plugin {plugin.name!r} declares no extension point")
+    for need in plugin.needs:
+        if need.kind not in identity.DeclaredNeed.Kind.values() or not need.kind:
+            raise BrokenError(f"the plugin {plugin.name!r} declares a need of the unknown kind {need.kind}")
+        if (need.kind == identity.DeclaredNeed.KIND_OBJECT) != bool(need.resource):
+            raise BrokenError("a need has a resource with KIND_OBJECT, and with no other kind")
+        if need.resource in ("pods", "nodes") or need.resource != need.resource.lower():
+            raise BrokenError(
+                f"the plugin {plugin.name!r} needs objects of {need.resource!r}: pods and nodes have kinds of"
+                " their own; write another resource as its plural in lower case, with its group"
+            )
+    declared: dict[str, Sized] = {
+        "needs": plugin.needs,
+        "events": plugin.events,
+        "reads_shared": plugin.reads_shared,
+        "reads.label_keys": plugin.reads.label_keys,
+    }
+    for field, values in declared.items():
+        if len(values) > _DECLARED_AT_MOST:
+            raise BrokenError(
+                f"the plugin {plugin.name!r} declares {len(values)} {field}; {_DECLARED_AT_MOST} is the limit"
+            )
 
 
 @case(
@@ -125,6 +156,42 @@ def _configure_accepted(host: Host) -> None:
     attachment_id = new_id()
     host.handshake(attachment_id)
     host.configure(attachment_id)
+
+
+@case(
+    "configure.descriptors",
+    "core",
+    "The answer to Configure describes configured plugins alone, each once, and changes only what may"
+    " depend on the arguments.",
+    attaches=False,
+)
+def _configure_descriptors(host: Host) -> None:
+    attachment_id = new_id()
+    said = {plugin.name: plugin for plugin in host.handshake(attachment_id).plugins}
+    answer = host.configure(attachment_id)
+    names = [plugin.name for plugin in answer.plugins]
+    for plugin in answer.plugins:
+        if plugin.name != host.subject.plugin.name:
+            raise BrokenError(
+                f"the answer to Configure describes the plugin {plugin.name!r}, which was not configured"
+            )
+        if names.count(plugin.name) > 1:
+            raise BrokenError(f"the answer to Configure describes the plugin {plugin.name!r} twice")
+        _check_descriptor(plugin)
+        for field in _FIXED:
+            if not _equal(field, plugin, said[plugin.name]):
+                raise BrokenError(
+                    f"the answer to Configure declares another {field} than the handshake; this field may not"
+                    " depend on the arguments"
+                )
+
+
+def _equal(field: str, one: identity.PluginDescriptor, other: identity.PluginDescriptor) -> bool:
+    """Return True if a field is the same in two descriptors; the order of points has no meaning."""
+    if field == "points":
+        return set(one.points) == set(other.points)
+    same: bool = getattr(one, field) == getattr(other, field)
+    return same
 
 
 @case(
@@ -282,14 +349,9 @@ def _drain_other_id(host: Host) -> None:
     declares(*_CYCLE_POINTS),
 )
 def _attachment_other_id(host: Host) -> None:
-    rpc = _first_call(host)
-    cycle = host.cycle()
-    context = cycle.context(complete=True)
-    context.attachment_id = new_id()
-    fields = (
-        {"candidates": host.candidates()} if rpc not in ("Reserve", "Permit") else {"node_name": "kit-node-0"}
-    )
-    host.refused(rpc, cycle.request(rpc, context, **fields), REFUSED)
+    rpc, request = _first_request(host)
+    request.ctx.attachment_id = new_id()
+    host.refused(rpc, request, REFUSED)
     _goes_on(host)
 
 
@@ -315,11 +377,17 @@ def _attachment_ended_cycles(host: Host) -> None:
     _goes_on(host)
 
 
-def _first_call(host: Host) -> str:
-    """Return the first call of a cycle that the plugin gets."""
+def _first_request(host: Host) -> tuple[str, Any]:
+    """Return the first call of a cycle that the plugin gets, and its request in a new cycle."""
     for name in _CYCLE_POINTS:
         if host.subject.has(name):
-            return "".join(part.title() for part in name.split("_"))
+            rpc = "".join(part.title() for part in name.split("_"))
+            cycle = host.cycle()
+            nodes = host.world.candidates
+            fields = (
+                chosen(host, nodes[0]) if rpc in ("Reserve", "Permit") else {"candidates": host.candidates()}
+            )
+            return rpc, cycle.request(rpc, cycle.context(complete=True), **fields)
     raise skipped("the plugin declares no point of a scheduling cycle")
 
 

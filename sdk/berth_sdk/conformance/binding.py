@@ -222,7 +222,7 @@ def _calls_of_handle(host: Host) -> HandleDouble:
     double = host.target.double
     if double is None or not host.subject.plugin.handle_client:
         raise skipped("the plugin does not call HandleService")
-    until = time.monotonic() + _HANDLE_S
+    until = time.monotonic() + _HANDLE_S * host.target.time_factor
     first = Way(host)
     first.to_binding()
     while True:

@@ -26,7 +26,9 @@ HANDSHAKE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """The time for one answer, where a case is not about the time."""
 RETURN_S = 10.0
-"""The time for a server to return after it ended."""
+"""The time for a server to return after it failed a case."""
+RESTARTED_S = 30.0
+"""The time for a new instance to answer after the server was restarted."""
 LIMIT: Final = 4 * 1024 * 1024
 _VERSION: Final = "conformance-kit"
 _SERVICES: Final = (
@@ -45,7 +47,8 @@ class Target:
 
     `args`: the plugin's arguments. `pod`: the pod that the kit asks about; None: a plain one.
     `pod_manifest`: the same as JSON. `double`: HandleService as the kit serves it. `credential`: the secret
-    of the handshake. `restart`: restarts the server; raises RestartError; None: nothing does.
+    of the handshake. `restart`: restarts the server; raises RestartError; None: nothing does. `time_factor`:
+    multiplies every time that the kit waits, deadlines included, for a slow machine.
     """
 
     address: str
@@ -57,6 +60,7 @@ class Target:
     double: HandleDouble | None = None
     credential: str = field(default="", repr=False)
     restart: Callable[[], None] | None = None
+    time_factor: float = 1.0
 
     def without_secrets(self, text: str) -> str:
         """Return what a server said, without the secrets that the kit sent it."""
@@ -103,21 +107,45 @@ class CallError(BrokenError):
         super().__init__(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that was begun. `given_s`: the time that it has."""
+
+    rpc: str
+    future: Any
+    given_s: float
+
+    def answer(self) -> Any:
+        """Wait for the answer and return it. Raises CallError."""
+        try:
+            return self.future.result()
+        except grpc.FutureCancelledError as err:
+            code = grpc.StatusCode.CANCELLED
+            raise CallError(self.rpc, code, "cancelled by the kit", self.given_s) from err
+        except grpc.RpcError as err:
+            failed: Any = err
+            raise CallError(self.rpc, failed.code(), failed.details() or "", self.given_s) from err
+
+    def cancel(self) -> None:
+        """Cancel the call, if it is still open."""
+        self.future.cancel()
+
+
 class Host:
     """The calls of one case. Every call ends when the time of the case is over.
 
-    Attributes: subject, target, world, attachment_id (of the last accepted Configure), ends_at (of the case,
-    in seconds of the monotonic clock), carrier (makes the calls in place of gRPC; None: gRPC), others (more
-    plugins of the process, which Configure enables too).
+    Attributes: subject, target, world, attachment_id (of the last accepted Configure), limit_s (the time of
+    the case), ends_at (in seconds of the monotonic clock), others (more plugins of the process, which
+    Configure enables too).
     """
 
     def __init__(self, target: Target, subject: Subject, limit_s: float) -> None:
         self.target = target
         self.subject = subject
-        self.ends_at = time.monotonic() + limit_s
+        self.limit_s = limit_s * target.time_factor
+        self.ends_at = time.monotonic() + self.limit_s
         self.world = World(subject)
         self.attachment_id = ""
-        self.carrier: Callable[[str, Any, float], Any] | None = None
         self.others: Sequence[identity.PluginDescriptor] = ()
         self._channel = target.channel()
 
@@ -127,39 +155,56 @@ class Host:
 
     # --- calls -----------------------------------------------------------------------------------------
 
-    def begin(self, rpc: str, request: Any, patience_s: float = PATIENCE_S) -> Any:
-        """Begin a call, and return its future. A list is sent as a stream of requests."""
+    def begin(
+        self,
+        rpc: str,
+        request: Any,
+        patience_s: float = PATIENCE_S,
+        metadata: tuple[tuple[str, str], ...] | None = None,
+    ) -> Begun:
+        """Begin a call. A list is sent as a stream of requests.
+
+        `metadata`: who is meant, beside the message; None: as the first message says.
+        """
         service, method = _METHODS[rpc]
         path = f"/{service.full_name}/{rpc}"
         reply = GetMessageClass(method.output_type).FromString
         make = self._channel.stream_unary if method.client_streaming else self._channel.unary_unary
         stub = make(path, request_serializer=_serialized, response_deserializer=reply)
         first = request[0] if method.client_streaming else request
-        left_s = max(0.001, min(patience_s, self.ends_at - time.monotonic()))
+        given_s = max(0.001, min(patience_s * self.target.time_factor, self.ends_at - time.monotonic()))
         sent = iter(request) if method.client_streaming else request
-        return stub.future(sent, timeout=left_s, metadata=_metadata(first))
+        named = _metadata(first) if metadata is None else metadata
+        return Begun(rpc, stub.future(sent, timeout=given_s, metadata=named), given_s)
 
     def begin_all(self, rpc: str, request: Any, count: int, patience_s: float = PATIENCE_S) -> list[Any]:
         """Make the same call `count` times at once, and return the answers. Raises CallError."""
-        futures = [self.begin(rpc, request, patience_s) for _ in range(count)]
-        return [result_of(rpc, future, patience_s) for future in futures]
+        begun = [self.begin(rpc, request, patience_s) for _ in range(count)]
+        return [one.answer() for one in begun]
 
     def call(self, rpc: str, request: Any, patience_s: float = PATIENCE_S) -> Any:
         """Make a call and return the answer. Raises CallError."""
-        if self.carrier is not None:
-            return self.carrier(rpc, request, patience_s)
-        return result_of(rpc, self.begin(rpc, request, patience_s), patience_s)
+        return self.begin(rpc, request, patience_s).answer()
 
-    def refused(self, rpc: str, request: Any, *codes: grpc.StatusCode) -> None:
+    def refused(
+        self,
+        rpc: str,
+        request: Any,
+        *codes: grpc.StatusCode,
+        metadata: tuple[tuple[str, str], ...] | None = None,
+    ) -> None:
         """Make a call that must end with one of these gRPC codes. Raises BrokenError if it ends otherwise."""
         wanted = " or ".join(code.name for code in codes)
+        beside = (
+            "" if metadata is None else f" with the metadata {dict(metadata)} that its message contradicts"
+        )
         try:
-            self.call(rpc, request)
+            self.begin(rpc, request, metadata=metadata).answer()
         except CallError as err:
             if err.code not in codes:
-                raise BrokenError(f"{err}; the contract asks for {wanted}") from None
+                raise BrokenError(f"{err}{beside}; the contract asks for {wanted}") from None
             return
-        raise BrokenError(f"{rpc} was answered; the contract asks for {wanted}")
+        raise BrokenError(f"{rpc} was answered{beside}; the contract asks for {wanted}")
 
     # --- attachment ------------------------------------------------------------------------------------
 
@@ -232,13 +277,17 @@ class Host:
             raise SkippedError("the kit cannot restart the server: say how with --restart")
         before = self.handshake().instance_id
         self.close()
+        begun = time.monotonic()
         try:
             self.target.restart()
         except RestartError as err:
             raise BrokenError(f"the server could not be restarted: {err}") from err
-        until = min(time.monotonic() + RETURN_S, self.ends_at)
+        returns_s = RESTARTED_S * self.target.time_factor
+        until = time.monotonic() + returns_s
         problem = "its instance_id is still the same"
         while time.monotonic() < until:
+            self.ends_at += time.monotonic() - begun  # the time of the case is for its calls
+            begun = time.monotonic()
             self._channel.close()
             self._channel = self.target.channel()
             try:
@@ -247,7 +296,10 @@ class Host:
             except CallError as err:
                 problem = str(err)
             time.sleep(0.05)
-        raise BrokenError(f"the server did not come back with a new instance_id: {problem}")
+        raise BrokenError(
+            f"the server did not come back with a new instance_id in {returns_s:g} s: {problem}; the command"
+            " of --restart must end the process, and start another one at the same address"
+        )
 
     def probe(self, attachment_id: str = "") -> identity.ProbeResponse:
         """Ask for the health."""
@@ -394,6 +446,16 @@ class Cycle:
             self.token = answer.ctx.plugin_token
             if len(self.token) > 4096:
                 raise BrokenError(f"{rpc} sets a token of {len(self.token)} bytes; 4096 is the limit")
+        for entry in answer.ctx.publish:
+            if not entry.key.startswith(f"{self.host.subject.plugin.name}/"):
+                raise BrokenError(
+                    f"{rpc} publishes the key {entry.key!r}; a key begins with the plugin's name and '/'"
+                )
+            if len(entry.key.encode()) > 256 or len(entry.value) > 64 * 1024:
+                raise BrokenError(
+                    f"{rpc} publishes {entry.key[:64]!r} with {len(entry.value)} bytes; a key has at most"
+                    " 256 bytes, and a value 64 KiB"
+                )
 
     def check_cycle(self, rpc: str, answer: Any) -> None:
         """Check that the answer names this cycle. Raises BrokenError."""
@@ -401,17 +463,6 @@ class Cycle:
         if found != self.id:
             what = f"the cycle {found!r}" if found else "no cycle_id"
             raise BrokenError(f"{rpc} answers {what}; ctx.cycle_id of the request is {self.id!r}")
-
-
-def result_of(rpc: str, future: Any, patience_s: float = PATIENCE_S) -> Any:
-    """Return the answer of a call that was begun. Raises CallError."""
-    try:
-        return future.result()
-    except grpc.FutureCancelledError as err:
-        raise CallError(rpc, grpc.StatusCode.CANCELLED, "cancelled by the kit", patience_s) from err
-    except grpc.RpcError as err:
-        failed: Any = err
-        raise CallError(rpc, failed.code(), failed.details() or "", patience_s) from err
 
 
 def new_id() -> str:

@@ -8,7 +8,7 @@ import grpc
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, case, declares
-from berth_sdk.conformance.host import CallError, Cycle, Host, result_of, skipped
+from berth_sdk.conformance.host import CallError, Cycle, Host, skipped
 from berth_sdk.conformance.way import HINT, Way, chosen
 from berth_sdk.conformance.world import World, WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -91,8 +91,8 @@ def _unreserve_at_once(host: Host) -> None:
     way = Way(host)
     way.try_reserve()
     request = unreserve_request(host, way.cycle)
-    for future in [host.begin("Unreserve", request) for _ in range(TIMES)]:
-        check_done(result_of("Unreserve", future), way.cycle.id)
+    for answer in host.begin_all("Unreserve", request, TIMES):
+        check_done(answer, way.cycle.id)
 
 
 @case("unreserve.unknown", "binding", "Cycles that the plugin never saw count as given back.", reserves)

@@ -85,7 +85,10 @@ def _unreachable(address: str, err: CallError) -> str:
     if err.code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{address}: {err}; give the secret that the plugin expects with --credential-file"
     if err.code is grpc.StatusCode.UNAVAILABLE:
-        return f"{address}: no gRPC server can be reached there: {err.details}"
+        return (
+            f"{address}: no gRPC server can be reached there: start the plugin's server, or name the address"
+            f" at which it listens ({err.details})"
+        )
     return f"{address}: {err}"
 
 
@@ -184,7 +187,12 @@ def _shortened(text: str) -> str:
 
 
 def _in_time(host: Host, text: str) -> str:
-    return f"{text} (the time of the case is over)" if time.monotonic() >= host.ends_at else text
+    if time.monotonic() < host.ends_at:
+        return text
+    return (
+        f"{text} (the {host.limit_s:g} s of the case are over; if the machine is slow, give the kit more"
+        " time with --time-factor)"
+    )
 
 
 def _why_no_more(target: Target, subject: Subject, failed: Case) -> str:
@@ -193,7 +201,7 @@ def _why_no_more(target: Target, subject: Subject, failed: Case) -> str:
         return "the plugin does not accept its arguments: give them with --args"
     if failed.id == "handshake.answer" and not subject.plugin.name:
         return "the server serves no plugin of this contract"
-    until = time.monotonic() + RETURN_S
+    until = time.monotonic() + RETURN_S * target.time_factor
     while True:
         try:
             hello = hello_of(target)

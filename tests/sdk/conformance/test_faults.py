@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,12 +12,13 @@ import grpc
 import pytest
 from berth_sdk.conformance import run
 from berth_sdk.conformance import scheduling as scheduling_cases
-from berth_sdk.conformance.host import Target
+from berth_sdk.conformance import stateful as stateful_cases
+from berth_sdk.conformance.host import Host, Target
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from support.conforming_plugin import SUCCESS, ConformingPlugin, RefusalError, decided
-from support.kit import failures, report_of
+from support.kit import failures, report_of, result_of
 
 
 class InNames(ConformingPlugin):
@@ -234,6 +237,82 @@ class StepsTooFew(OfGroups):
         return scheduling.PlacementFeasibleResponse(runs=[scheduling.FeasibleRun(count=1)])
 
 
+class DescribesAnew(ConformingPlugin):
+    """Describes itself in the answer to Configure, as `changes` says."""
+
+    changes: ClassVar[dict[str, Any]] = {}
+
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Configure(request)
+        described = answer.plugins.add()
+        described.CopyFrom(self.hello.plugins[0])
+        described.MergeFrom(identity.PluginDescriptor(**self.changes))
+        return answer
+
+
+class DescribesAStranger(DescribesAnew):
+    changes: ClassVar[dict[str, Any]] = {"name": "Another"}
+
+
+class DescribesOtherPoints(DescribesAnew):
+    changes: ClassVar[dict[str, Any]] = {"points": [identity.EXTENSION_POINT_PRE_SCORE]}
+
+
+class DescribesOtherVersion(DescribesAnew):
+    changes: ClassVar[dict[str, Any]] = {"version": "9"}
+
+
+_OBJECT = identity.DeclaredNeed.KIND_OBJECT
+
+
+class NeedsPods(ConformingPlugin):
+    fields: ClassVar[dict[str, Any]] = {"needs": [identity.DeclaredNeed(kind=_OBJECT, resource="pods")]}
+
+
+class NeedsTooMuch(ConformingPlugin):
+    fields: ClassVar[dict[str, Any]] = {"reads_shared": ["Other/key"] * 257}
+
+
+class ReceivesTooLittle(ConformingPlugin):
+    def Handshake(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Handshake(request)
+        answer.max_message_bytes = 65_535
+        return answer
+
+
+class PublishesForOthers(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        answer.ctx.publish.add(key="Other/key")
+        return answer
+
+
+class PublishesTooMuch(ConformingPlugin):
+    def Filter(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Filter(request)
+        answer.ctx.publish.add(key="Kit/key", value=bytes(64 * 1024 + 1))
+        return answer
+
+
+class BreaksWhenCancelled(ConformingPlugin):
+    """Answers no call of a cycle any more after one was cancelled while the plugin was at work on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_broken = False
+        self.numbers = itertools.count()
+
+    def compare(self, request: Any, context: Any) -> None:
+        super().compare(request, context)
+        if not isinstance(request, scheduling.FilterRequest):
+            return
+        cancelled = threading.Event()
+        if not context.add_callback(cancelled.set) or cancelled.wait(0.02 * (next(self.numbers) % 32)):
+            self.is_broken = True
+        if self.is_broken:
+            raise RefusalError(grpc.StatusCode.INTERNAL, "a lock is never released")
+
+
 FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (ScoreOver100, "score.answer", "the score 101, which is outside 0..100"),
     (ScoresTooShort, "score.answer", "7 scores for 8 candidates"),
@@ -268,6 +347,12 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (RefusesLargeRequests, "calls.large", "too large"),
     (FlipsAnswers, "score.repeat", "the call is pure"),
     (OneStatusForAll, "simulateFilter.answer", "1 statuses for 5 scenarios"),
+    (DescribesAStranger, "configure.descriptors", "the plugin 'Another', which was not configured"),
+    (DescribesOtherPoints, "configure.descriptors", "another points than the handshake"),
+    (DescribesOtherVersion, "configure.descriptors", "another version than the handshake"),
+    (PublishesForOthers, "filter.answer", "publishes the key 'Other/key'"),
+    (PublishesTooMuch, "filter.answer", "65537 bytes; a key has at most"),
+    (BreaksWhenCancelled, "calls.cancelled", "a lock is never released"),
     (StepsTooFew, "placementFeasible.answer", "runs of 1 steps in all for 4 steps"),
 ]
 
@@ -286,31 +371,49 @@ def test_kit_names_the_case_that_a_wrong_plugin_breaks(
     assert not report.conforms
 
 
-class Late(ConformingPlugin):
-    """Answers Filter only after the deadline, when the host has dropped the call."""
+@pytest.mark.parametrize(
+    ("plugin", "detail"),
+    [
+        (NeedsPods, "pods and nodes have kinds of their own"),
+        (NeedsTooMuch, "257 reads_shared; 256 is the limit"),
+        (ReceivesTooLittle, "max_message_bytes of 65535; 65536 is the smallest limit"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else None,
+)
+def test_kit_names_a_handshake_that_every_host_refuses(
+    plugin: type[ConformingPlugin], detail: str, tmp_path: Path
+) -> None:
+    assert detail in failures(report_of(plugin(), tmp_path, "core", "handshake.answer"))["handshake.answer"]
 
-    def __init__(self) -> None:
+
+class Late(ConformingPlugin):
+    """Answers one call only after the deadline, when the host has dropped the call."""
+
+    def __init__(self, late: str) -> None:
         super().__init__()
         self.over = threading.Event()
+        self.late = late
 
     def answer(self, rpc: str, request: Any, reply: Any) -> Any:
-        if rpc == "Filter":
+        if rpc == self.late:
             self.over.wait()
         return super().answer(rpc, request, reply)
 
 
+@pytest.mark.parametrize("late", ["Filter", "Score"])
 def test_kit_names_answers_that_come_after_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling_cases, "WARM_UP_S", 0.1)
-    plugin = Late()
+    plugin = Late(late)
     with plugin.serving(tmp_path) as address:
         target = Target(address)
         (subject,) = run.subjects(run.hello_of(target))
         cases = [one for one in run.chosen(subject, "core") if one.id == "calls.in-time"]
         report = run.run(target, subject, cases)
         plugin.over.set()  # the server stops when its calls have ended
-    assert "the host drops a later answer" in failures(report)["calls.in-time"]
+    found = failures(report)["calls.in-time"]
+    assert found.startswith(f"{late} gave no answer in 0.25 s; its deadline is 0.25 s, and the host drops")
 
 
 class Leaks(ConformingPlugin):
@@ -326,9 +429,51 @@ class Leaks(ConformingPlugin):
 
 
 @pytest.mark.slow
-def test_kit_names_memory_that_grows_with_every_cycle(tmp_path: Path) -> None:
+def test_kit_names_memory_that_grows_with_every_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stateful_cases, "ROUNDS", 6)
     found = failures(report_of(Leaks(), tmp_path, "stateful", "memory.cycles"))
     assert "grows with every cycle" in found["memory.cycles"]
+
+
+@pytest.mark.slow
+def test_kit_passes_memory_that_stays(tmp_path: Path) -> None:
+    report = report_of(ConformingPlugin(), tmp_path, "stateful", "memory.cycles")
+    assert result_of(report, "memory.cycles") == ("pass", "")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "result"),
+    [([0, 0, 0, 0, 2, 4, 6, 8, 10], "fail"), ([0, 9, 12, 15, 16, 16, 16, 16, 16], "pass")],
+    ids=["a leak that first fills what was freed before", "a heap that grows and then stays"],
+)
+def test_memory_is_judged_over_several_rounds(
+    sizes: list[int], result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stateful_cases, "ROUND", 8)
+    monkeypatch.setattr(stateful_cases, "ROUNDS", len(sizes) - 1)
+    whole = iter(size * 8 * stateful_cases.PAYLOAD for size in sizes)
+    monkeypatch.setattr(stateful_cases, "_resident_bytes", lambda _process: next(whole))
+    report = report_of(ConformingPlugin(), tmp_path, "stateful", "memory.cycles")
+    assert result_of(report, "memory.cycles")[0] == result
+
+
+def test_a_server_that_is_too_slow_to_judge_its_memory_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycles = stateful_cases._cycles  # noqa: SLF001
+
+    def slow(host: Host, ended: list[pb.CycleEnd]) -> None:
+        cycles(host, ended)
+        host.ends_at = time.monotonic()
+
+    monkeypatch.setattr(stateful_cases, "ROUND", 8)
+    monkeypatch.setattr(stateful_cases, "_cycles", slow)
+    report = report_of(ConformingPlugin(), tmp_path, "stateful", "memory.cycles")
+    result, detail = result_of(report, "memory.cycles")
+    assert result == "skip"
+    assert "too slow to judge the memory" in detail and "--time-factor" in detail
 
 
 class Dies(ConformingPlugin):

@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 import pytest
 from berth_sdk.__main__ import main
 from berth_sdk.conformance import host, run
+from berth_sdk.conformance.case import BrokenError
 from berth_sdk.conformance.host import RestartError, Target
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import state_pb2
 from support.conforming_plugin import ConformingPlugin
 from support.kit import failures, result_of
@@ -112,11 +114,12 @@ def test_a_server_that_does_not_restart_fails_its_case(
     def broken() -> None:
         raise RestartError("no such unit")
 
-    monkeypatch.setattr(host, "RETURN_S", 0.1)
+    monkeypatch.setattr(host, "RESTARTED_S", 0.1)
     with Restarting(ConformingPlugin, tmp_path) as server:
         idle = failures(server.report(lambda: None))
         failed = failures(server.report(broken))
-    assert "did not come back with a new instance_id: its instance_id is still" in idle["restart.cycle"]
+    assert "did not come back with a new instance_id in 0.1 s: its instance_id is" in idle["restart.cycle"]
+    assert "must end the process, and start another one at the same address" in idle["restart.cycle"]
     assert failed["restart.cycle"] == "the server could not be restarted: no such unit"
 
 
@@ -148,6 +151,45 @@ def test_command_restarts_the_server(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "pass  restart.reservation" in out
     assert code == 0
+
+
+def test_command_may_leave_a_server_behind_that_holds_its_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The child that is left ends when the test closes the pipe that it reads."""
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    command = f"sh -c 'cat {held} & exit 4'"
+    with Reserves().serving(tmp_path) as address:
+        keeper = threading.Thread(target=lambda: held.write_text(""))
+        code = main(["conformance", address, "--restart", command])
+        keeper.start()
+        keeper.join()
+    assert code == 1
+    assert "ended with exit code 4: it printed nothing" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "nan", "101"])
+def test_time_factor_out_of_range_ends_with_2(factor: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "127.0.0.1:1", "--time-factor", factor]) == 2
+    assert "write a number above 0, up to 100" in capsys.readouterr().err
+
+
+def test_time_factor_multiplies_the_time_of_a_case_of_a_call_and_of_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "RESTARTED_S", 0.001)
+    with Restarting(Reserves, tmp_path) as server:
+        target = Target(server.address, restart=lambda: None, time_factor=50)
+        (subject,) = run.subjects(run.hello_of(target))
+        asked = host.Host(target, subject, 2.0)
+        try:
+            assert asked.limit_s == 100.0
+            assert asked.begin("Probe", identity.ProbeRequest(), 1.0).given_s == 50.0
+            with pytest.raises(BrokenError, match=r"new instance_id in 0\.05 s"):
+                asked.restart()
+        finally:
+            asked.close()
 
 
 def test_without_the_command_there_are_no_such_cases(
