@@ -1,11 +1,15 @@
-"""Contract sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`) and the copies that
-`berth-sdk new` packs (`sdk/berth_sdk/cli/scaffold/proto`), and the checks of them.
+"""Sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`, `sdk/berth_sdk/query`) and the copies of
+the contract that `berth-sdk new` packs (`sdk/berth_sdk/cli/scaffold/proto`), and the checks of them.
 
 python proto/generate.py                     write the generated code
 python proto/generate.py --check             change nothing; exit 1 with a line for each finding
 python proto/generate.py --check --release   the same, and a finding for each change that breaks a host or a
                                              plugin of an earlier release (`make check`)
 python proto/generate.py --release MINOR     keep the contract as it is now as a release, in proto/released
+
+The contract with plugins is `berth.plugin`. `berth.query`, the service for other programs, has the same rules
+for names and comments and is checked for drift. The releases leave it out: a plugin never sees it, it has
+versions of its own, and none of them is released yet.
 """
 
 from __future__ import annotations
@@ -62,15 +66,19 @@ def _write() -> int:
 
 
 def _fresh() -> dict[str, str]:
-    """Return every file of the SDK that is made from the contract: the code, and the copies."""
-    return compiler.generate(PROTO_ROOT) | compiler.copies(PROTO_ROOT)
+    """Return every file of the SDK that is made from the sources: the code, and the copies."""
+    packages = (compiler.SOURCE_PREFIX, compiler.QUERY_PREFIX)
+    return compiler.generate(PROTO_ROOT, packages) | compiler.copies(PROTO_ROOT)
 
 
 def _check(*, with_releases: bool) -> int:
     contract = compiler.describe(PROTO_ROOT)
+    query = compiler.describe(PROTO_ROOT, compiler.QUERY_PREFIX)
     findings = [
         *names.check(contract),
+        *names.check(query),
         *comments.check(contract),
+        *comments.check(query),
         *reserved.check(contract),
         *drift.check(_fresh(), OUT_ROOT),
     ]

@@ -18,10 +18,13 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 SOURCE_PREFIX = "berth/plugin"
 """Where the contract's files lie below the proto root: their package, as a folder."""
 
+QUERY_PREFIX = "berth/query"
+"""Where the service for other programs lies. It is no part of the contract with plugins and its releases."""
+
 SCAFFOLD_FOLDER = "cli/scaffold/proto"
 """Where the SDK's package has a copy of the sources, which `berth-sdk new` writes into a plugin."""
 
-_OWN_IMPORT = re.compile(r"^from berth\.plugin\b", re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^from berth\.(plugin|query)\b", re.MULTILINE)
 _HAS_SERVICE = re.compile(r"^service\s", re.MULTILINE)
 _STUB_OPTIONS = "quiet,generate_concrete_servicer_stubs"
 
@@ -30,17 +33,17 @@ class CompilerError(Exception):
     """protoc or one of its plugins failed; the message holds what it printed and the cure."""
 
 
-def source_files(proto_root: Path) -> list[Path]:
-    """Return the .proto files below `proto_root`, sorted. Raises CompilerError if there is none."""
-    files = sorted((proto_root / SOURCE_PREFIX).rglob("*.proto"))
+def source_files(proto_root: Path, prefix: str = SOURCE_PREFIX) -> list[Path]:
+    """Return the .proto files of one package, sorted. Raises CompilerError if there is none."""
+    files = sorted((proto_root / prefix).rglob("*.proto"))
     if not files:
-        raise CompilerError(f"no .proto file under {proto_root / SOURCE_PREFIX}")
+        raise CompilerError(f"no .proto file under {proto_root / prefix}")
     return files
 
 
-def generate(proto_root: Path) -> dict[str, str]:
-    """Compile every source; path below the SDK's package (`plugin/v1/x_pb2.py`) -> text."""
-    sources = source_files(proto_root)
+def generate(proto_root: Path, prefixes: Sequence[str] = (SOURCE_PREFIX,)) -> dict[str, str]:
+    """Compile every source of the packages; path below the SDK's package (`plugin/v1/x_pb2.py`) -> text."""
+    sources = [path for prefix in prefixes for path in source_files(proto_root, prefix)]
     with_services = [path for path in sources if _HAS_SERVICE.search(path.read_text("utf-8"))]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
@@ -70,20 +73,20 @@ def generate(proto_root: Path) -> dict[str, str]:
 
 
 def copies(proto_root: Path) -> dict[str, str]:
-    """Return the SDK's copy of every source; path below the SDK's package -> text."""
+    """Return the SDK's copy of every source of the contract; path below the SDK's package -> text."""
     return {
         f"{SCAFFOLD_FOLDER}/{path.relative_to(proto_root).as_posix()}": path.read_text("utf-8")
         for path in source_files(proto_root)
     }
 
 
-def describe(proto_root: Path) -> FileDescriptorSet:
-    """Descriptors of the contract's own files, comments included, files in sorted order."""
+def describe(proto_root: Path, prefix: str = SOURCE_PREFIX) -> FileDescriptorSet:
+    """Return the descriptors of one package's files, comments included, files in sorted order."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "contract.binpb"
         _protoc(
             proto_root,
-            source_files(proto_root),
+            source_files(proto_root, prefix),
             [f"--descriptor_set_out={out}", "--include_source_info"],
         )
         return FileDescriptorSet.FromString(out.read_bytes())
@@ -91,7 +94,7 @@ def describe(proto_root: Path) -> FileDescriptorSet:
 
 def _move_imports(text: str) -> str:
     """Point imports at the package that ships the code: protoc only knows the proto package."""
-    return _OWN_IMPORT.sub("from berth_sdk.plugin", text)
+    return _OWN_IMPORT.sub(r"from berth_sdk.\1", text)
 
 
 def _tool(name: str) -> Path:

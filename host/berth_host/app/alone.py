@@ -45,9 +45,9 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.scheduler.ask_pod import ask_pod
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.pod_steps import SearchSteps
-from berth_host.scheduler.questions import ask_pod
 from berth_host.scheduler.schedule_one import Algorithm, Profile
 
 ATTACH_S: Final = 30.0

@@ -1,54 +1,169 @@
-"""A manifest of a pod, as a user writes it -> the pod as the API server would store it, for a question.
+"""Manifests of pods and nodes, as users write them -> records, as the API server would store them.
 
-Called by `Host.ask_fit`. A pod that is asked about passes the defaults and checks of the embedded cluster, as
-the API server's would change the answer: tolerations, priorities of the system's classes, requests.
+Called by `Host.ask_fit` and `Host.ask_simulation`. A pod that is asked about passes the defaults and checks
+of the embedded cluster, as the API server's would change the answer: tolerations, priorities of the system's
+classes, requests.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import orjson
+from berth_sdk.errors import ObjectError
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
+from berth_host.explain.simulated import SimulationAsked
 from berth_host.model.clock import Clock, ManualClock
+from berth_host.scheduler.simulating import NodeTemplate, Wanted
 
+Manifest: TypeAlias = Mapping[str, Any]
 _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
+_SAME: Final = ("namespace", "labels", "annotations", "ownerReferences")
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
+_AT_ONCE: Final = 16
+"""The number of pods to read before other tasks of the loop run."""
 
 
-def pod_of(manifest: Mapping[str, Any], clock: Clock) -> Pod:
+def pod_of(manifest: Manifest, clock: Clock) -> Pod:
     """Return the pod, without a node, under a uid of its own. Raises QuestionError with every problem.
 
     A pod of a cluster may be given as it is: its node, its status and its times are left out.
     """
-    # Here, as a host that is never asked needs no embedded cluster.
-    from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
+    return PodReader(clock).read(manifest)
+
+
+async def wanted_of(asked: SimulationAsked, clock: Clock) -> Wanted:
+    """Read all manifests. Raises QuestionError, which names the field."""
+    pods, templates = PodReader(clock, asked.scheduler_name), []
+    inside = PodReader(clock)
+    read = []
+    for at, manifest in enumerate(asked.pods):
+        read.append(_named(f"pods[{at}]", pods, manifest))
+        if at % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    for at, one in enumerate(asked.templates):
+        field = f"templates[{at}]"
+        try:
+            node = node_of(one.node)
+        except QuestionError as err:
+            raise QuestionError(f"{field}.node: {err}") from err
+        there = [_named(f"{field}.pods[{place}]", inside, pod) for place, pod in enumerate(one.pods)]
+        templates.append(NodeTemplate(name=one.name, node=node, count=one.count, pods=there))
+        await asyncio.sleep(0)
+    return Wanted(
+        pods=read,
+        templates=templates,
+        only_templates=asked.only_templates,
+        each_alone=asked.each_alone,
+        fills_used_nodes=asked.fills_used_nodes,
+        all_verdicts=asked.all_verdicts,
+    )
+
+
+def _named(field: str, reader: PodReader, manifest: Manifest) -> Pod:
+    try:
+        return reader.read(manifest)
+    except QuestionError as err:
+        raise QuestionError(f"{field}: {err}") from err
+
+
+def node_of(manifest: Manifest) -> Node:
+    """Return the node that a template describes; its name counts for nothing. Raises QuestionError."""
     from berth_host.cluster.memory.server import ApiServer
 
-    if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Pod"):
-        raise QuestionError("the question must be a Pod: an object with apiVersion: v1 and kind: Pod")
-    metadata, spec = manifest.get("metadata"), manifest.get("spec")
-    if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
-        raise QuestionError("the pod needs metadata and spec, each of them a map")
-    kept = {name: metadata[name] for name in _KEPT if name in metadata}
-    if "name" not in kept and isinstance(metadata.get("generateName"), str):
-        kept["name"] = f"{metadata['generateName']}x"
+    if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Node"):
+        raise QuestionError("the template must be a Node: an object with apiVersion: v1 and kind: Node")
+    metadata, spec, status = (manifest.get(name) or {} for name in ("metadata", "spec", "status"))
+    if not all(isinstance(part, Mapping) for part in (metadata, spec, status)):
+        raise QuestionError("metadata, spec and status of the node must be maps")
+    if not status.get("allocatable"):
+        status = {**status, "allocatable": status.get("capacity") or {}}
+    if not status["allocatable"]:
+        raise QuestionError("the node has neither status.allocatable nor status.capacity: no pod fits on it")
     written = {
         "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": "default", **kept},
-        "spec": {name: value for name, value in spec.items() if name != "nodeName"},
+        "kind": "Node",
+        "metadata": {
+            "name": "template",
+            **{name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)},
+        },
+        "spec": spec,
+        "status": status,
     }
-    server = ApiServer(ManualClock(clock.now_s()), Gatekeeping())
     try:
-        stored = server.create(written)
-    except ClusterError as err:
-        cure = ""
-        if "PriorityClass" in str(err):
-            cure = "; classes of the cluster are not read here: give spec.priority, the value of the class"
-        raise QuestionError(f"{err}{cure}") from err
-    return replace(Pod.from_object(stored), uid=str(uuid.uuid4()))
+        return Node.from_object(ApiServer(ManualClock(0.0)).create(written))
+    except (ClusterError, ObjectError) as err:
+        raise QuestionError(str(err)) from err
+
+
+class PodReader:
+    """Reads the pods of one question. Pods that differ in their names alone, as those of one controller, are
+    checked once. `scheduler_name`: the profile for all of them; "": each pod's own.
+    """
+
+    def __init__(self, clock: Clock, scheduler_name: str = "") -> None:
+        self._now_s = clock.now_s()
+        self._scheduler_name = scheduler_name
+        self._known: dict[bytes, Mapping[str, Any]] = {}
+
+    def read(self, manifest: Manifest) -> Pod:
+        """Return the pod; see `pod_of`."""
+        written = self._written(manifest)
+        metadata = written["metadata"]
+        name = metadata.get("name")
+        same = {field: metadata.get(field) for field in _SAME}
+        try:
+            key = orjson.dumps((same, written["spec"]))
+        except TypeError as err:
+            raise QuestionError(f"the pod cannot be written as JSON: {err}") from err
+        stored = self._known.get(key)
+        if stored is None or not isinstance(name, str) or not _NAME.fullmatch(name):
+            stored = self._known[key] = self._stored(written).parsed
+        else:
+            stored = {**stored, "metadata": {**stored["metadata"], "name": name}}
+        return replace(Pod.from_object(KubeObject.of(stored)), uid=str(uuid.uuid4()))
+
+    def _written(self, manifest: Manifest) -> dict[str, Any]:
+        if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Pod"):
+            raise QuestionError("the question must be a Pod: an object with apiVersion: v1 and kind: Pod")
+        metadata, spec = manifest.get("metadata"), manifest.get("spec")
+        if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
+            raise QuestionError("the pod needs metadata and spec, each of them a map")
+        kept = {name: metadata[name] for name in _KEPT if name in metadata}
+        if "name" not in kept and isinstance(metadata.get("generateName"), str):
+            kept["name"] = f"{metadata['generateName']}x"
+        spec = {name: value for name, value in spec.items() if name != "nodeName"}
+        if self._scheduler_name:
+            spec["schedulerName"] = self._scheduler_name
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": "default", **kept},
+            "spec": spec,
+        }
+
+    def _stored(self, written: dict[str, Any]) -> KubeObject:
+        # Here, as a host that is never asked needs no embedded cluster.
+        from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
+        from berth_host.cluster.memory.server import ApiServer
+
+        server = ApiServer(ManualClock(self._now_s), Gatekeeping())
+        try:
+            return server.create(written)
+        except ClusterError as err:
+            cure = ""
+            if "PriorityClass" in str(err):
+                cure = (
+                    "; classes of the cluster are not read here: give spec.priority, the value of the class"
+                )
+            raise QuestionError(f"{err}{cure}") from err

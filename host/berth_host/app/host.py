@@ -13,7 +13,7 @@ from typing import Any
 
 from berth_sdk.pod import Pod
 
-from berth_host.app.asking import pod_of
+from berth_host.app.asking import pod_of, wanted_of
 from berth_host.app.parts import HostOptions, HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
@@ -21,11 +21,13 @@ from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
+from berth_host.explain.simulated import SimulationAsked
 from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.fate import LoopErrors
 from berth_host.scheduler.questions import Questions
+from berth_host.scheduler.simulating import Simulation
 
 log = get_logger()
 STOP_S = 5.0
@@ -209,6 +211,13 @@ class Host(HostParts):
         `key`: `namespace/name`. See `Questions.refit`.
         """
         return await self.questions.refit(key)
+
+    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
+        """Return the question where many pods would go, also on nodes that do not exist; the caller runs it.
+
+        Raises QuestionError.
+        """
+        return self.questions.simulate(await wanted_of(asked, self.clock))
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""

@@ -85,7 +85,7 @@ class Snapshot:
         self._generations = Generations()
         self._steps: list[_Step] = []
         self._new_nodes: list[int] = []
-        """The slots of the nodes of `with_node`."""
+        """The slots of the nodes of `put_new_node`."""
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Snapshot:
         self._held = True
 
     def release(self) -> None:
-        """Revert all trial steps, drop the nodes of `with_node` and release the snapshot, at the end of a
+        """Revert all trial steps, drop the nodes of `put_new_node` and release the snapshot, at the end of a
         cycle; has no effect if it is not held.
         """
         self.revert(0)
@@ -378,9 +378,19 @@ class Snapshot:
     def with_node(self, node: Node, pods: Sequence[Pod] = ()) -> Iterator[None]:
         """Have one more node, with these pods, for the length of the block, or until `drop_new_nodes`.
 
-        Served plugins get the node by a delta, as they get every other one. Trial steps of the block must be
-        reverted in it. Raises InvariantError if no cycle holds the snapshot, or if the snapshot has the node
-        or one of the pods.
+        Trial steps of the block must be reverted in it. Raises InvariantError as `put_new_node` does.
+        """
+        self.put_new_node(node, pods)
+        try:
+            yield
+        finally:
+            self.drop_new_nodes()
+
+    def put_new_node(self, node: Node, pods: Sequence[Pod] = ()) -> int:
+        """Add a node on trial, with these pods, until `drop_new_nodes` or the release. Return its slot.
+
+        Served plugins get the node by a delta, as they get every other one. Raises InvariantError if no cycle
+        holds the snapshot, or if the snapshot has the node or one of the pods.
         """
         columns = self.columns
         known = [pod.key for pod in pods if self.pods.position(pod.uid) is not None]
@@ -400,13 +410,10 @@ class Snapshot:
         self._order = None
         self._new_nodes.append(slot)
         self.generation = generation
-        try:
-            yield
-        finally:
-            self.drop_new_nodes()
+        return slot
 
     def drop_new_nodes(self) -> None:
-        """Drop the nodes of `with_node`, also while a block still runs."""
+        """Drop the nodes of `put_new_node` and `with_node`, also while a block still runs."""
         while self._new_nodes:
             generation = self._generations.next()
             self._drop(self._new_nodes.pop(), generation)

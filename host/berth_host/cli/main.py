@@ -50,6 +50,10 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.plugins",
             "List default plugins and those installed under the entry point group berth.plugins.",
         ),
+        "query": Listed(
+            "berth_host.cli.query",
+            "Place the pods of manifests, as berth simulate does, and answer questions of programs (gRPC).",
+        ),
         "scheduler": Listed(
             "berth_host.cli.scheduler.command",
             "Schedule a cluster, with the command line of kube-scheduler.",

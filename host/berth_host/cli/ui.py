@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
 
@@ -37,8 +37,8 @@ port_option = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class _Simulated:
-    """The simulation as a process of the pages."""
+class Simulated:
+    """The simulation as a process of the pages, and of the query service."""
 
     host: Host
     is_connected: bool = True
@@ -58,7 +58,7 @@ def ui(port: int, **options: Any) -> None:
         ready = prepared(options)
         with plugin_output.on_standard_error():
             try:
-                event_loop.run(_serve(ready, port, lambda text: click.echo(text, file=output)))
+                event_loop.run(serve(ready, port, lambda text: click.echo(text, file=output), _Page))
             except EndpointError as err:
                 fail(f"error: {err}")
 
@@ -76,22 +76,53 @@ def address_text(server: LoopbackServer) -> str:
     return f"serving the page at {server.url} (Ctrl-C ends it)"
 
 
-async def _serve(ready: Prepared, port: int, tell: Callable[[str], None]) -> None:
-    """Run the simulation, and serve the page, until a signal."""
+class Serves(Protocol):
+    """A server of questions to the simulation."""
+
+    async def start(self, port: int) -> str:
+        """Listen on `port`; 0: a free one. Return the line that names the address. Raises EndpointError."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop. Has no effect without `start`."""
+        ...
+
+
+async def serve(
+    ready: Prepared, port: int, tell: Callable[[str], None], make: Callable[[Simulated], Serves]
+) -> None:
+    """Run the simulation, and serve what `make` returns, until a signal. `tell`: gets the address."""
     stopped = stop_request()
     async with hosted(ready, lambda text: click.echo(text, err=True)) as (host, settling):
-        server = LoopbackServer(Answers(_Simulated(host)).answer)
-        await server.start(port)
-        running = asyncio.create_task(settling.run())
-        waiting = asyncio.create_task(stopped.wait())
+        server = make(Simulated(host))
+        running = waiting = None
         try:
-            tell(address_text(server))
+            address = await server.start(port)
+            running = asyncio.create_task(settling.run())
+            waiting = asyncio.create_task(stopped.wait())
+            tell(address)
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 await running  # its error ends the command
                 await waiting
         finally:
-            for task in (running, waiting):
+            tasks = {task for task in (running, waiting) if task is not None}
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({running, waiting})
+            if tasks:
+                await asyncio.wait(tasks)
             await server.stop()
+
+
+class _Page:
+    """The page of the simulation."""
+
+    def __init__(self, process: Simulated) -> None:
+        self._server = LoopbackServer(Answers(process).answer)
+
+    async def start(self, port: int) -> str:
+        await self._server.start(port)
+        return address_text(self._server)
+
+    async def stop(self) -> None:
+        await self._server.stop()

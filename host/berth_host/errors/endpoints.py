@@ -19,3 +19,7 @@ class QuestionError(HostError):
 
 class UnknownObjectError(QuestionError):
     """A question about an object that the host does not know."""
+
+
+class QuestionCutError(QuestionError):
+    """The host stopped in the middle of a question."""

@@ -15,7 +15,7 @@ from berth_sdk.plugin.v1 import handle_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from berth_host.handle.registration import register
+from berth_host.rpc.served.registration import register
 
 MAX_WATCHES: Final = 64
 SERVICE: Final[str] = handle_pb2.DESCRIPTOR.services_by_name["HandleService"].full_name

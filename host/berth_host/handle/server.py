@@ -118,8 +118,8 @@ class HandleServer:
         from berth_sdk.plugin.v1 import handle_pb2
 
         from berth_host.handle.health import add_health_and_reflection
-        from berth_host.handle.registration import register
         from berth_host.handle.service import HandleService
+        from berth_host.rpc.served.registration import register
 
         if self._service is None:
             self._service = HandleService(self._seams, self.grants)

@@ -121,6 +121,7 @@ EVENTS: Final = frozenset(
         "preemption.failed",
         "preemption.resumed",
         "process.stopped",
+        "query.started",
         "queue.dumped",
         "queue.pod_in_flight_twice",
         "queue.pod_queued_twice",

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import numpy as np
 from berth_sdk.results import PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
+from numpy.typing import NDArray
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.snapshot import Snapshot
@@ -109,7 +110,7 @@ class Algorithm:
             return SUCCESS
         statuses.absent = outcome.absent
         rows = all_rows(table) if outcome.eligible is None else rows_named(table, outcome.eligible)
-        passed = await self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        passed = await self.filtered(cycle, statuses, rows)
         if self.percentage:
             order = sampling.rotated(search.in_order(rows), search.next_start)
             decides = self.has_scores or self.extenders.have_filters
@@ -123,6 +124,12 @@ class Algorithm:
         if error is not None or not self.extenders.have_filters:
             return error or SUCCESS
         return await self._ask_extenders(cycle, statuses)
+
+    def filtered(
+        self, cycle: Cycle, statuses: NodeStatuses, rows: NDArray[np.intp]
+    ) -> Awaitable[NDArray[np.intp]]:
+        """Run Filter over `rows`; return the rows that passed. A question may ask about fewer nodes."""
+        return self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
 
     async def _ask_extenders(self, cycle: Cycle, statuses: NodeStatuses) -> Status:
         """Let the extenders filter the feasible nodes; return SUCCESS, or the error that ends the search."""

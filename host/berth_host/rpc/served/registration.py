@@ -1,7 +1,7 @@
 """gRPC handlers that refuse bytes which are no request, instead of failing over them.
 
-gRPC's own registration answers them with UNKNOWN and writes a traceback for each, which a plugin could fill
-the log with. Called by `HandleServer`.
+gRPC's own registration answers them with UNKNOWN and writes a traceback for each, which a caller could fill
+the log with. Called by `HandleServer` and `QueryServer`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.handle.registration import register
+from berth_host.rpc.served.registration import register
 from grpc_health.v1 import health_pb2
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]

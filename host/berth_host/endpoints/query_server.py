@@ -1,0 +1,73 @@
+"""`QueryServer`: the query service on a port of its own, over TLS or, on loopback, without.
+
+The process makes it beside the secure port, with the same certificate and the same reviews of users; `berth
+query` makes one for a simulation. It brings gRPC when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from berth_host.errors.endpoints import EndpointError
+from berth_host.log import get_logger
+
+if TYPE_CHECKING:
+    import grpc
+
+    from berth_host.endpoints.query_service import QueryService
+
+log = get_logger()
+MOST_CALLS: Final = 32
+"""The most calls at the same time; gRPC refuses more."""
+_STOP_GRACE_S: Final = 0.5
+
+
+class QueryServer:
+    """made -start-> serving -stop-> stopped"""
+
+    def __init__(self, make_service: Callable[[], QueryService]) -> None:
+        """Create the server. `make_service`: called by `start`, as the service brings gRPC."""
+        self._make_service = make_service
+        self._server: grpc.aio.Server | None = None
+        self.port = 0
+        """The port; 0 while the server does not listen."""
+
+    async def start(
+        self, address: str, port: int, credentials: Callable[[], grpc.ServerCredentials] | None = None
+    ) -> None:
+        """Listen; `port` 0: on a free port. `credentials` None: without TLS. Raises EndpointError."""
+        import grpc
+        from berth_sdk.query.v1 import query_pb2
+
+        from berth_host.endpoints.query_service import MOST_REQUEST_BYTES
+        from berth_host.rpc.served.registration import register
+
+        options: list[tuple[str, Any]] = [
+            # gRPC's own refusal names no cure, so the service itself refuses a request over the limit.
+            ("grpc.max_receive_message_length", MOST_REQUEST_BYTES + MOST_REQUEST_BYTES // 4),
+            ("grpc.so_reuseport", 0),
+        ]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
+        service = self._make_service()
+        register(server, query_pb2.DESCRIPTOR.services_by_name["QueryService"], service.handlers)
+        target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        try:
+            if credentials is None:
+                self.port = server.add_insecure_port(target)
+            else:
+                self.port = server.add_secure_port(target, credentials())
+        except RuntimeError as err:
+            raise EndpointError(
+                f"cannot listen on {target}: is the address this machine's, and the port free? Choose another"
+                " one (0: none, and for `berth query` any free one)"
+            ) from err
+        await server.start()
+        self._server = server
+        log.info("query.started", address=address, port=self.port, tls=credentials is not None)
+
+    async def stop(self) -> None:
+        """End the open calls and close the port. Has no effect without `start`."""
+        if self._server is not None:
+            await self._server.stop(_STOP_GRACE_S)
+            self._server, self.port = None, 0

@@ -1,0 +1,373 @@
+"""`QueryService`: the calls of `proto/berth/query/v1/query.proto`, whose comments are the law.
+
+    metadata -> user and right (`Gate`) -> the leading host
+        -> Simulate: a `Simulation`, slice by slice
+        -> Fit, Queue, Drain, Why: the page of `/berth/v1/`
+
+Fit, Queue, Drain and Why send the bytes that the page answers, so that both always say the same. Served by
+`query_server`. This module brings gRPC, which a host without query service and served plugins never imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Protocol
+
+import grpc
+import orjson
+from berth_sdk.query.v1 import query_pb2 as pb
+
+from berth_host.endpoints.access import Authentication, Authorization
+from berth_host.endpoints.answer import Answer, Request
+from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
+from berth_host.errors.endpoints import QuestionCutError, QuestionError
+from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
+from berth_host.scheduler.simulating import Simulation
+
+MOST_PODS: Final = 10_000
+MOST_TEMPLATES: Final = 500
+MOST_NODES: Final = 5_000
+"""The most template nodes of one question."""
+MOST_NODE_PODS: Final = 100
+"""The most pods that a template's nodes have from the start."""
+MOST_NAME_BYTES: Final = 512
+MOST_REQUEST_BYTES: Final = 32 * 1024 * 1024
+MOST_OPEN: Final = 4
+"""The most simulations that run or wait at the same time."""
+ANSWER_S: Final = 60.0
+"""The most seconds from a request of Simulate to the end of its answer."""
+PART_BYTES: Final = 1024 * 1024
+"""The size from which on a message is sent: gRPC clients take 4 MiB unless they are told otherwise."""
+_Code = grpc.StatusCode
+_CODES: Final[Mapping[int, grpc.StatusCode]] = {
+    400: _Code.INVALID_ARGUMENT,
+    404: _Code.NOT_FOUND,
+    503: _Code.UNAVAILABLE,
+}
+
+
+class Gate(Protocol):
+    """Decides whether a call may be answered. Called with the path and the verb of the page."""
+
+    async def refusal(
+        self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Return the code and the text of a refusal; None: the call may go on."""
+        ...
+
+
+class OpenGate:
+    """Lets every call in: for a loopback port of one user, as that of `berth ui`."""
+
+    async def refusal(
+        self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Return None."""
+        return None
+
+
+class ReviewingGate:
+    """Identifies the user by the bearer token, and checks the right, as the secure port does."""
+
+    def __init__(self, authentication: Authentication, authorization: Authorization) -> None:
+        self._authentication = authentication
+        self._authorization = authorization
+
+    async def refusal(
+        self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Return the refusal of a token that is not valid, or of a user without the right; else None."""
+        headers: dict[str, list[str]] = {}
+        for name, value in metadata:
+            if isinstance(value, str):
+                headers.setdefault(name.lower(), []).append(value)
+        user = await self._authentication.user_of(headers, None)
+        if user is None:
+            return _Code.UNAUTHENTICATED, "the bearer token is not valid: take a new one"
+        if await self._authorization.may(user, verb.upper(), path):
+            return None
+        return (
+            _Code.PERMISSION_DENIED,
+            f'user "{user.name}" may not {verb} {path}: grant the verb {verb} on this nonResourceURL, and'
+            " send the token as metadata `authorization: Bearer TOKEN`",
+        )
+
+
+class QueryProcess(AnsweringProcess, Protocol):
+    """The parts of the process that the service reads."""
+
+    @property
+    def host(self) -> QueryHost | None:
+        """The host that schedules or stands by; None while the process starts."""
+        ...
+
+
+class QueryHost(HostOnPages, Protocol):
+    """The parts of the host that the service reads."""
+
+    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
+        """Return the question where many pods would go. Raises QuestionError."""
+        ...
+
+
+class QueryService:
+    """The calls over one process. `gate`: decides about each call."""
+
+    def __init__(self, process: QueryProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
+        """Create the service. `answer_s`: see ANSWER_S."""
+        self._process = process
+        self._gate = gate
+        self._answer_s = answer_s
+        self._pages = Answers(process)
+        self._open = 0
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """The calls by name."""
+        return {
+            "Simulate": self.simulate,
+            "Fit": self.fit,
+            "Queue": self.queue,
+            "Drain": self.drain,
+            "Why": self.why,
+        }
+
+    # --- Simulate ----------------------------------------------------------------------------------
+
+    async def simulate(self, request: pb.SimulateRequest, context: Any) -> AsyncIterator[pb.SimulateResponse]:
+        """Place pods on nodes of the cluster and on nodes that do not exist."""
+        host = await self._admitted(context, "post", f"{PREFIX}simulate")
+        if self._open >= MOST_OPEN:
+            await context.abort(
+                _Code.RESOURCE_EXHAUSTED, f"{MOST_OPEN} simulations are open: ask again when one has ended"
+            )
+        self._open += 1
+        try:
+            ends_s = asyncio.get_running_loop().time() + self._answer_s
+            async with aclosing(_simulated(host, request)) as answers:
+                while True:
+                    # Around the next message alone: a client that reads slowly is bound by its own deadline.
+                    async with asyncio.timeout_at(ends_s):
+                        answer = await anext(answers, None)
+                    if answer is None:
+                        break
+                    yield answer
+        except TimeoutError:
+            await context.abort(
+                _Code.RESOURCE_EXHAUSTED,
+                f"the answer took more than {self._answer_s:g} s: ask about fewer pods or nodes at a time",
+            )
+        except QuestionCutError as err:
+            await context.abort(_Code.UNAVAILABLE, str(err))
+        except _LimitError as err:
+            await context.abort(_Code.RESOURCE_EXHAUSTED, str(err))
+        except QuestionError as err:
+            await context.abort(_Code.INVALID_ARGUMENT, str(err))
+        finally:
+            self._open -= 1
+
+    # --- the answers of pages ------------------------------------------------------------------------
+
+    async def fit(self, request: pb.FitRequest, context: Any) -> AsyncIterator[pb.FitResponse]:
+        """Say where one pod would go."""
+        path = f"{PREFIX}fit"
+        await self._admitted(context, "post", path)
+        asked = Request(method="POST", path=path, body=request.pod)
+        for part in await self._page(context, asked):
+            yield pb.FitResponse(json=part)
+
+    async def queue(self, request: pb.QueueRequest, context: Any) -> AsyncIterator[pb.QueueResponse]:
+        """List the pods of the queue."""
+        path = f"{PREFIX}queue"
+        await self._admitted(context, "get", path)
+        query = {
+            "limit": [str(request.limit or QUEUE_LIMIT)],
+            "offset": [str(request.offset)],
+            "part": [request.part],
+            "reason": [request.reason],
+            "contains": [request.contains],
+            "order": [request.order or "oldest"],
+        }
+        for part in await self._page(context, Request(method="GET", path=path, query=query)):
+            yield pb.QueueResponse(json=part)
+
+    async def drain(self, request: pb.DrainRequest, context: Any) -> AsyncIterator[pb.DrainResponse]:
+        """Say who could not leave a node."""
+        name = await _segment(context, "node_name", request.node_name)
+        path = f"{PREFIX}nodes/{name}/drain"
+        await self._admitted(context, "get", path)
+        for part in await self._page(context, Request(method="GET", path=path)):
+            yield pb.DrainResponse(json=part)
+
+    async def why(self, request: pb.WhyRequest, context: Any) -> AsyncIterator[pb.WhyResponse]:
+        """Say where a pod is, and why."""
+        namespace = await _segment(context, "namespace", request.namespace)
+        name = await _segment(context, "name", request.name)
+        path = f"{PREFIX}pods/{namespace}/{name}"
+        await self._admitted(context, "get", path)
+        query = {"node": [request.node_name], "attempts": [str(request.attempts or 1)]}
+        for part in await self._page(context, Request(method="GET", path=path, query=query)):
+            yield pb.WhyResponse(json=part)
+
+    async def _page(self, context: Any, request: Request) -> Sequence[bytes]:
+        """Return the body of a page in parts; abort the call with the text of an error."""
+        answer: Answer = await self._pages.answer(request)
+        if answer.status != 200:
+            code = _CODES.get(answer.status, _Code.INTERNAL)
+            await context.abort(code, orjson.loads(answer.body)["message"])
+        body = answer.body
+        return [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)]
+
+    async def _admitted(self, context: Any, verb: str, path: str) -> QueryHost:
+        """Return the host that schedules; abort a call that may not be answered."""
+        refused = await self._gate.refusal(context.invocation_metadata() or (), verb, path)
+        if refused is not None:
+            await context.abort(*refused)
+        host = self._process.host
+        if host is None or not self._process.is_connected:
+            await context.abort(_Code.UNAVAILABLE, "the scheduler has not listed the cluster yet: ask again")
+            raise AssertionError  # `abort` raises
+        if not self._process.is_leading:
+            await context.abort(
+                _Code.FAILED_PRECONDITION,
+                "this replica is on standby, and only the leader schedules pods: ask the leader",
+            )
+        return host
+
+
+class _LimitError(QuestionError):
+    """A question over a limit."""
+
+
+async def _segment(context: Any, field: str, value: str) -> str:
+    """Return a name that is a part of a path; abort the call for one that is none."""
+    if not value or "/" in value:
+        await context.abort(
+            _Code.INVALID_ARGUMENT, f"{field} {value[:40]!r} is no name of an object: give its metadata.name"
+        )
+    return value
+
+
+async def _simulated(
+    host: QueryHost, request: pb.SimulateRequest
+) -> AsyncGenerator[pb.SimulateResponse, None]:
+    """Yield the messages of the answer. Raises QuestionError."""
+    simulation = await host.ask_simulation(_asked(request))
+    message = pb.SimulateResponse()
+    size = 0
+    async with aclosing(simulation.run()) as slices:
+        async for found in slices:
+            for placement in found:
+                answer = _answer(placement)
+                size += answer.ByteSize()
+                message.pods.append(answer)
+                if size >= PART_BYTES:
+                    yield message
+                    message, size = pb.SimulateResponse(), 0
+            if message.pods:
+                yield message
+                message, size = pb.SimulateResponse(), 0
+    yield pb.SimulateResponse(summary=_summary(simulation.summary()))
+
+
+def _asked(request: pb.SimulateRequest) -> SimulationAsked:
+    """Return the question of a request. Raises QuestionError, which names the field and the cure."""
+    if request.ByteSize() > MOST_REQUEST_BYTES:
+        raise _LimitError(
+            f"the request has {request.ByteSize()} bytes, and the limit is {MOST_REQUEST_BYTES}: ask about"
+            " fewer pods at a time, and leave out metadata.managedFields and status"
+        )
+    _limit("pods", len(request.pods), MOST_PODS, "ask about fewer pods at a time")
+    _limit("templates", len(request.templates), MOST_TEMPLATES, "ask about fewer templates at a time")
+    nodes = sum(one.count for one in request.templates)
+    _limit("templates: the sum of all counts", nodes, MOST_NODES, "ask about fewer nodes at a time")
+    if not request.pods:
+        raise QuestionError("pods is empty: give at least one pod")
+    if request.only_templates and not request.templates:
+        raise QuestionError("only_templates leaves no node, as templates is empty: give a template")
+    names: dict[str, int] = {}
+    for at, one in enumerate(request.templates):
+        field = f"templates[{at}]"
+        if not one.name or len(one.name.encode()) > MOST_NAME_BYTES:
+            raise QuestionError(
+                f"{field}.name has {len(one.name.encode())} bytes: give 1 to {MOST_NAME_BYTES}"
+            )
+        if one.name in names:
+            raise QuestionError(
+                f"{field}.name {one.name[:40]!r} is that of templates[{names[one.name]}], too: give each"
+                " template a name of its own"
+            )
+        names[one.name] = at
+        if not one.count:
+            raise QuestionError(f"{field}.count is 0: give the number of nodes, or leave out the template")
+        _limit(f"{field}.pods", len(one.pods), MOST_NODE_PODS, "give the pods of one node")
+    return SimulationAsked(
+        pods=[_object(f"pods[{at}]", text) for at, text in enumerate(request.pods)],
+        templates=[
+            TemplateAsked(
+                name=one.name,
+                node=_object(f"templates[{at}].node", one.node),
+                count=one.count,
+                pods=[_object(f"templates[{at}].pods[{place}]", text) for place, text in enumerate(one.pods)],
+            )
+            for at, one in enumerate(request.templates)
+        ],
+        scheduler_name=request.scheduler_name,
+        only_templates=request.only_templates,
+        each_alone=request.each_alone,
+        fills_used_nodes=request.fills_used_nodes,
+        all_verdicts=request.all_verdicts,
+    )
+
+
+def _limit(field: str, count: int, most: int, cure: str) -> None:
+    if count > most:
+        raise _LimitError(f"{field}: there are {count}, and the limit is {most}: {cure}")
+
+
+def _object(field: str, text: bytes) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as err:
+        raise QuestionError(f"{field} is not JSON ({err}): send the object as JSON in UTF-8") from err
+    if not isinstance(value, dict):
+        raise QuestionError(f"{field} is not a JSON object: send a Kubernetes object")
+    return value
+
+
+def _answer(placement: Placement) -> pb.PodAnswer:
+    return pb.PodAnswer(
+        index=placement.index,
+        pod=placement.pod,
+        node_name=placement.node_name,
+        template=placement.template,
+        ordinal=placement.ordinal,
+        message=placement.message,
+        verdicts=[
+            pb.Verdict(
+                template=one.template,
+                fitting_count=one.fitting_count,
+                rejections=[
+                    pb.Rejection(plugin=item.plugin, reason=item.reason, node_count=item.node_count)
+                    for item in one.rejections
+                ],
+            )
+            for one in placement.verdicts
+        ],
+    )
+
+
+def _summary(sums: SimulationSummary) -> pb.Summary:
+    found = pb.Summary(
+        templates=[
+            pb.TemplateUse(template=one.template, used_count=one.used_count, pod_count=one.pod_count)
+            for one in sums.templates
+        ],
+        placed_count=sums.placed_count,
+        pending_count=sums.pending_count,
+        slice_count=sums.slice_count,
+    )
+    found.held.FromMicroseconds(round(sums.held_s * 1e6))
+    return found

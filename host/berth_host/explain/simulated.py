@@ -1,0 +1,100 @@
+"""Where pods would go, also on nodes that do not exist yet: the question as it is asked, and the answers.
+
+`app.asking` reads the manifests of the question, `scheduler.simulating` makes the answers, and the query
+service sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+EXISTING: Final = ""
+"""The template name that stands for the nodes that exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateAsked:
+    """One template as it was asked: a core/v1 Node, and pods that each of its `count` nodes has."""
+
+    name: str
+    node: Mapping[str, Any]
+    count: int
+    pods: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationAsked:
+    """A question of `berth.query.v1` as it was asked. `scheduler_name` "": each pod's own."""
+
+    pods: Sequence[Mapping[str, Any]]
+    templates: Sequence[TemplateAsked] = ()
+    scheduler_name: str = ""
+    only_templates: bool = False
+    each_alone: bool = False
+    fills_used_nodes: bool = False
+    all_verdicts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """One reason of one plugin, and the number of nodes that it is about. `plugin` "": the scheduler."""
+
+    plugin: str
+    reason: str
+    node_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on the nodes of one template, or (EXISTING) on those that exist.
+
+    `rejections`: why the pod does not fit on the others, most nodes first.
+    """
+
+    template: str
+    fitting_count: int
+    rejections: Sequence[Rejections]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The answer about one pod: a node that exists, the node `ordinal` of `template`, or `message`.
+
+    `index`: the pod's position in the question. `pod`: `namespace/name`. `node_name`, `template`: ""
+    for none. `message`: why the pod gets no node, as in its condition.
+    """
+
+    index: int
+    pod: str
+    node_name: str = ""
+    template: str = ""
+    ordinal: int = 0
+    message: str = ""
+    verdicts: Sequence[Verdict] = ()
+
+    @property
+    def is_placed(self) -> bool:
+        """True if the pod gets a node."""
+        return bool(self.node_name or self.template)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """How many nodes of a template have pods of the question, and how many pods these are."""
+
+    template: str
+    used_count: int
+    pod_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationSummary:
+    """The sums of an answer. `slice_count`: how often scheduling was held up; `held_s`: how many seconds."""
+
+    templates: Sequence[TemplateUse]
+    placed_count: int
+    pending_count: int
+    slice_count: int
+    held_s: float

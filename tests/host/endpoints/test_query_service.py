@@ -1,0 +1,367 @@
+"""`berth.query.v1` over real gRPC: the answers are those of the host and of `/berth/v1/`; what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from berth_host.app import Host
+from berth_host.endpoints import query_service
+from berth_host.endpoints.access import Authentication, Authorization
+from berth_host.endpoints.answer import Request
+from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.pages import Answers
+from berth_host.endpoints.query_server import QueryServer
+from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
+from berth_host.errors.endpoints import EndpointError
+from berth_host.explain.simulated import SimulationAsked, TemplateAsked
+from berth_host.model.user import ClientTrust, User
+from berth_sdk.query.v1 import query_pb2 as pb
+from berth_sdk.query.v1.query_pb2_grpc import QueryServiceStub
+from support.hosts import World, node, pod
+
+Code = grpc.StatusCode
+
+
+@dataclass
+class Process:
+    host: Host | None
+    is_connected: bool = True
+    is_leading: bool = True
+
+
+@asynccontextmanager
+async def served(process: Process, gate: Gate | None = None, **more: Any) -> AsyncIterator[Any]:
+    server = QueryServer(lambda: QueryService(process, gate or OpenGate(), **more))
+    await server.start("127.0.0.1", 0)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            yield QueryServiceStub(channel)
+    finally:
+        await server.stop()
+
+
+def bytes_of(manifest: Mapping[str, Any]) -> bytes:
+    return json.dumps(manifest).encode()
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in call:
+            pass
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def text_of(call: Any) -> dict[str, Any]:
+    parts = [message.json async for message in call]
+    found: dict[str, Any] = json.loads(b"".join(parts))
+    found.pop("answeredAt")
+    return found
+
+
+async def test_simulation_over_the_wire_is_that_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [pod(f"p{i}", cpu="1") for i in range(6)] + [pod("huge", cpu="64")]
+    small = node("x", cpu="2", labels={"kubernetes.io/hostname": "x"})
+    agent = pod("agent", cpu="500m")
+    async with World([node("n0", cpu="1")]) as world, served(Process(world.host)) as stub:
+        await world.settle()
+        asked = SimulationAsked(
+            pods=pods,
+            templates=[TemplateAsked(name="https://group/1", node=small, count=3, pods=[agent])],
+            all_verdicts=True,
+        )
+        simulation = await world.host.ask_simulation(asked)
+        expected = [one async for part in simulation.run() for one in part]
+        request = pb.SimulateRequest(
+            pods=[bytes_of(one) for one in pods],
+            templates=[
+                pb.NodeTemplate(name="https://group/1", node=bytes_of(small), count=3, pods=[bytes_of(agent)])
+            ],
+            all_verdicts=True,
+        )
+        messages = [message async for message in stub.Simulate(request)]
+        monkeypatch.setattr(query_service, "PART_BYTES", 100)
+        parts = [message async for message in stub.Simulate(request)]
+    answers = [answer for message in messages for answer in message.pods]
+    assert answers == [answer for message in parts for answer in message.pods]
+    assert len(parts) > len(messages)
+    assert [
+        (one.index, one.pod, one.node_name, one.template, one.ordinal, one.message) for one in answers
+    ] == [(one.index, one.pod, one.node_name, one.template, one.ordinal, one.message) for one in expected]
+    assert [
+        [
+            (each.template, each.fitting_count, [(r.plugin, r.reason, r.node_count) for r in each.rejections])
+            for each in one.verdicts
+        ]
+        for one in answers
+    ] == [
+        [
+            (each.template, each.fitting_count, [(r.plugin, r.reason, r.node_count) for r in each.rejections])
+            for each in one.verdicts
+        ]
+        for one in expected
+    ]
+    assert [message.HasField("summary") for message in messages] == [False] * (len(messages) - 1) + [True]
+    summary = messages[-1].summary
+    assert [(use.template, use.used_count, use.pod_count) for use in summary.templates] == [
+        ("https://group/1", 3, 3)
+    ]
+    assert (summary.placed_count, summary.pending_count) == (4, 3)
+    assert summary.slice_count >= 1
+    assert summary.held.ToMicroseconds() > 0
+
+
+async def test_other_calls_answer_as_the_pages_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_service, "PART_BYTES", 50)
+    objects = [node("n0", cpu="2"), pod("a", cpu="1"), pod("big", cpu="3"), pod("huge", cpu="8")]
+    async with World(objects) as world, served(Process(world.host)) as stub:
+        await world.settle()
+        pages = Answers(Process(world.host))
+        body = bytes_of(pod("new", cpu="1"))
+        for call, request in (
+            (stub.Fit(pb.FitRequest(pod=body)), Request(method="POST", path="/berth/v1/fit", body=body)),
+            (stub.Queue(pb.QueueRequest()), Request(method="GET", path="/berth/v1/queue")),
+            (
+                stub.Queue(pb.QueueRequest(limit=1, part="unschedulable", reason="NodeResourcesFit")),
+                Request(
+                    method="GET",
+                    path="/berth/v1/queue",
+                    query={"limit": ["1"], "part": ["unschedulable"], "reason": ["NodeResourcesFit"]},
+                ),
+            ),
+            (
+                stub.Drain(pb.DrainRequest(node_name="n0")),
+                Request(method="GET", path="/berth/v1/nodes/n0/drain"),
+            ),
+            (
+                stub.Why(pb.WhyRequest(namespace="default", name="huge", node_name="n0", attempts=2)),
+                Request(
+                    method="GET",
+                    path="/berth/v1/pods/default/huge",
+                    query={"node": ["n0"], "attempts": ["2"]},
+                ),
+            ),
+        ):
+            found = await text_of(call)
+            page = json.loads((await pages.answer(request)).body)
+            page.pop("answeredAt")
+            assert found == page
+        second = await text_of(stub.Queue(pb.QueueRequest(limit=1, offset=1, contains="HUGE", order="name")))
+        assert (second["matching"], second["offset"], second["pods"]) == (1, 1, [])
+        assert await refused(stub.Drain(pb.DrainRequest(node_name="n1"))) == (
+            Code.NOT_FOUND,
+            "there is no node n1",
+        )
+        assert (await refused(stub.Why(pb.WhyRequest(namespace="default", name="nobody"))))[
+            0
+        ] is Code.NOT_FOUND
+        code, text = await refused(stub.Why(pb.WhyRequest(namespace="a/b", name="c")))
+        assert (code, "give its metadata.name" in text) == (Code.INVALID_ARGUMENT, True)
+        code, text = await refused(stub.Queue(pb.QueueRequest(limit=20_000)))
+        assert (code, text) == (Code.INVALID_ARGUMENT, "limit=20000 is not a number from 1 to 10000")
+
+
+GOOD = bytes_of(pod("web"))
+NODE = bytes_of(node("x"))
+
+
+def template(**more: Any) -> pb.NodeTemplate:
+    return pb.NodeTemplate(**{"name": "t", "node": NODE, "count": 1, **more})
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (pb.SimulateRequest(), Code.INVALID_ARGUMENT, "pods is empty: give at least one pod"),
+        (pb.SimulateRequest(pods=[GOOD, b"{"]), Code.INVALID_ARGUMENT, "pods[1] is not JSON"),
+        (pb.SimulateRequest(pods=[b"[]"]), Code.INVALID_ARGUMENT, "pods[0] is not a JSON object"),
+        (
+            pb.SimulateRequest(pods=[bytes_of(pod("Web"))]),
+            Code.INVALID_ARGUMENT,
+            'pods[0]: Pod "Web" is invalid: metadata.name: Invalid value',
+        ),
+        (
+            pb.SimulateRequest(pods=[bytes_of(pod("web", priorityClassName="mine"))]),
+            Code.INVALID_ARGUMENT,
+            "give spec.priority, the value of the class",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], only_templates=True),
+            Code.INVALID_ARGUMENT,
+            "only_templates leaves no node, as templates is empty: give a template",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], scheduler_name="other"),
+            Code.INVALID_ARGUMENT,
+            "this scheduler places default-scheduler",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(name="")]),
+            Code.INVALID_ARGUMENT,
+            "templates[0].name has 0 bytes: give 1 to 512",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(), template()]),
+            Code.INVALID_ARGUMENT,
+            "templates[1].name 't' is that of templates[0], too",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(count=0)]),
+            Code.INVALID_ARGUMENT,
+            "templates[0].count is 0",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(node=GOOD)]),
+            Code.INVALID_ARGUMENT,
+            "templates[0].node: the template must be a Node",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(node=bytes_of({**node("x"), "status": {}}))]),
+            Code.INVALID_ARGUMENT,
+            "templates[0].node: the node has neither status.allocatable nor status.capacity",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(pods=[NODE])]),
+            Code.INVALID_ARGUMENT,
+            "templates[0].pods[0]: the question must be a Pod",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD] * 10_001),
+            Code.RESOURCE_EXHAUSTED,
+            "pods: there are 10001, and the limit is 10000: ask about fewer pods at a time",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(count=5001)]),
+            Code.RESOURCE_EXHAUSTED,
+            "templates: the sum of all counts: there are 5001, and the limit is 5000",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(name=str(i)) for i in range(501)]),
+            Code.RESOURCE_EXHAUSTED,
+            "templates: there are 501, and the limit is 500",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(pods=[GOOD] * 101)]),
+            Code.RESOURCE_EXHAUSTED,
+            "templates[0].pods: there are 101, and the limit is 100",
+        ),
+        (
+            pb.SimulateRequest(pods=[b" " * (33 * 1024 * 1024)]),
+            Code.RESOURCE_EXHAUSTED,
+            "and the limit is 33554432: ask about fewer pods at a time",
+        ),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+async def test_wrong_request_is_refused_with_the_field_and_the_cure(
+    request_: pb.SimulateRequest, code: grpc.StatusCode, text: str
+) -> None:
+    async with World([node("n0")]) as world, served(Process(world.host)) as stub:
+        found = await refused(stub.Simulate(request_))
+        assert found[0] is code
+        assert text in found[1]
+        assert [one async for one in stub.Simulate(pb.SimulateRequest(pods=[GOOD]))][
+            -1
+        ].summary.placed_count == 1
+
+
+async def test_long_and_many_simulations_are_ended_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = pb.SimulateRequest(pods=[GOOD] * 500)
+    async with World([node("n0")]) as world:
+        async with served(Process(world.host), answer_s=0.01) as stub:
+            code, text = await refused(stub.Simulate(request))
+            assert code is Code.RESOURCE_EXHAUSTED
+            assert text == "the answer took more than 0.01 s: ask about fewer pods or nodes at a time"
+            assert not world.host.snapshot.held
+        monkeypatch.setattr(query_service, "MOST_OPEN", 1)
+        async with served(Process(world.host)) as stub, world.host.scheduler.undisturbed():
+            first = stub.Simulate(pb.SimulateRequest(pods=[GOOD]), timeout=60)
+            while (found := await refused(stub.Simulate(request, timeout=1)))[0] is Code.DEADLINE_EXCEEDED:
+                pass  # it was the first to arrive
+            assert found == (
+                Code.RESOURCE_EXHAUSTED,
+                "1 simulations are open: ask again when one has ended",
+            )
+            first.cancel()
+
+
+async def test_replica_that_cannot_answer_says_whom_to_ask() -> None:
+    async with World([node("n0")]) as world:
+        process = Process(None)
+        async with served(process) as stub:
+            assert (await refused(stub.Queue(pb.QueueRequest())))[0] is Code.UNAVAILABLE
+            process.host, process.is_leading = world.host, False
+            for call in (
+                stub.Queue(pb.QueueRequest()),
+                stub.Simulate(pb.SimulateRequest(pods=[GOOD])),
+            ):
+                code, text = await refused(call)
+                assert (code, "ask the leader" in text) == (Code.FAILED_PRECONDITION, True)
+            process.is_leading = True
+            world.host.scheduler.stop_popping()
+            code, text = await refused(stub.Simulate(pb.SimulateRequest(pods=[GOOD])))
+            assert (code, text.startswith("the scheduler stops")) == (Code.UNAVAILABLE, True)
+
+
+class Reviews:
+    """Knows one token; its user may read pods' answers and ask about fits."""
+
+    async def user_of(self, token: str) -> User | None:
+        return User(name="scaler") if token == "good" else None
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        return (user.name, verb, path) in {
+            ("scaler", "post", "/berth/v1/simulate"),
+            ("scaler", "get", "/berth/v1/nodes/n0/drain"),
+        }
+
+    async def trust(self) -> ClientTrust:
+        return ClientTrust()
+
+
+async def test_token_and_right_are_asked_for_at_each_call() -> None:
+    options = ServingOptions()
+    gate = ReviewingGate(Authentication(options, Reviews()), Authorization(options, Reviews()))
+    async with World([node("n0")]) as world, served(Process(world.host), gate) as stub:
+        simulate = pb.SimulateRequest(pods=[GOOD])
+        good, bad = (("authorization", "Bearer good"),), (("authorization", "Bearer bad"),)
+        assert [one async for one in stub.Simulate(simulate, metadata=good)]
+        assert (await text_of(stub.Drain(pb.DrainRequest(node_name="n0"), metadata=good)))["node"] == "n0"
+        assert await refused(stub.Simulate(simulate, metadata=bad)) == (
+            Code.UNAUTHENTICATED,
+            "the bearer token is not valid: take a new one",
+        )
+        code, text = await refused(stub.Simulate(simulate))
+        assert (code, text) == (
+            Code.PERMISSION_DENIED,
+            'user "system:anonymous" may not post /berth/v1/simulate: grant the verb post on this'
+            " nonResourceURL, and send the token as metadata `authorization: Bearer TOKEN`",
+        )
+        for call, right in (
+            (stub.Fit(pb.FitRequest(pod=GOOD), metadata=good), "post /berth/v1/fit"),
+            (stub.Queue(pb.QueueRequest(), metadata=good), "get /berth/v1/queue"),
+            (stub.Drain(pb.DrainRequest(node_name="n1"), metadata=good), "get /berth/v1/nodes/n1/drain"),
+            (
+                stub.Why(pb.WhyRequest(namespace="a", name="b"), metadata=good),
+                "get /berth/v1/pods/a/b",
+            ),
+        ):
+            code, text = await refused(call)
+            assert (code, f'user "scaler" may not {right}:' in text) == (Code.PERMISSION_DENIED, True)
+
+
+async def test_port_in_use_is_named() -> None:
+    async with World([node("n0")]) as world:
+        first, second = (QueryServer(lambda: QueryService(Process(world.host), OpenGate())) for _ in range(2))
+        await first.start("127.0.0.1", 0)
+        try:
+            with pytest.raises(EndpointError, match=f"cannot listen on 127.0.0.1:{first.port}"):
+                await second.start("127.0.0.1", first.port)
+        finally:
+            await first.stop()
+            await second.stop()
