@@ -5,9 +5,9 @@
 // A view is a function that gets its place (`main`), the parts of the address and the services below, and returns
 // the function that ends it. It watches one answer of /berth/v1 (live.js) and draws it.
 
-import { el, podLink, setText } from "./dom.js";
+import { el, podKey, podLink, setText } from "./dom.js";
 import { groupView, groupsView } from "./groups.js";
-import { watch } from "./live.js";
+import { ask, watch } from "./live.js";
 import { nodesView } from "./nodes.js";
 import { pluginsView } from "./plugins.js";
 import { podView } from "./pod.js";
@@ -57,13 +57,23 @@ const services = {
   watch(path, query, draw) {
     return watch(path, query, { draw, problem: showProblem, connected: showConnection });
   },
+  ask,
 };
 
-function show() {
+/** Return the parts of the address after #, and its query; null for a text that is no address. */
+function addressed() {
   const [path, query] = location.hash.slice(1).split("?");
-  const [name, ...parts] = path.split("/").filter(Boolean).map(decodeURIComponent);
-  let view = VIEWS[name];
-  if (!view || (name === "pods" && parts.length !== 2)) {
+  try {
+    return [path.split("/").filter(Boolean).map(decodeURIComponent), new URLSearchParams(query)];
+  } catch {
+    return null;
+  }
+}
+
+function show() {
+  const [[name, ...parts], query] = addressed() ?? [[], null];
+  let view = Object.hasOwn(VIEWS, name ?? "") ? VIEWS[name] : null;
+  if (!view || (name === "pods" && parts.length !== 2) || (name === "groups" && ![0, 2].includes(parts.length))) {
     location.replace("#/queue");
     return;
   }
@@ -76,7 +86,7 @@ function show() {
     if (link.hash === `#/${name}` || (name === "pods" && link.hash === "#/queue")) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  end = view(main, parts, new URLSearchParams(query), services);
+  end = view(main, parts, query, services);
   // A new view is a new page: keyboard and screen reader begin at its heading.
   if (isShown) main.querySelector("h1")?.focus();
   isShown = true;
@@ -84,9 +94,14 @@ function show() {
 
 document.getElementById("find").addEventListener("submit", (event) => {
   event.preventDefault();
-  const key = document.getElementById("find-pod").value.trim();
-  if (key) location.hash = podLink(key.includes("/") ? key : `default/${key}`).slice(1);
+  const key = podKey(document.getElementById("find-pod").value);
+  if (!key) return;
+  if (key.split("/").filter(Boolean).length === 2) location.hash = podLink(key).slice(1);
+  else showProblem(`${key} names no pod: write NAMESPACE/NAME`);
 });
+// A fault of the page is shown: the user would take the old numbers for the new ones.
+addEventListener("error", (event) => showProblem(`The page failed: ${event.message}. Reload it.`));
+addEventListener("unhandledrejection", (event) => showProblem(`The page failed: ${event.reason}. Reload it.`));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -17,15 +17,33 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Return a table. `columns`: {title, number}; `rows`: lists of texts and elements, the first one names the row. */
+/** Return a table that scrolls by itself where it is too wide. `columns`: {title, number}; `rows`: lists of texts and elements, the first one names the row. */
 export function table(caption, columns, rows) {
   const cell = (row, value, index) =>
     el(index ? "td" : "th", { scope: index ? null : "row", class: columns[index].number ? "number" : null }, value ?? "");
-  return el("table", {},
+  return el("div", { class: "wide" }, el("table", {},
     el("caption", {}, caption),
     el("thead", {}, el("tr", {}, columns.map((column) =>
       el("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, index) => cell(row, value, index))))));
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, index) => cell(row, value, index)))))));
+}
+
+/**
+ * Put `children` in place of those of `body`; null is left out.
+ *
+ * A list that was opened stays open and keeps the keyboard, and a table that was scrolled stays where it is. Lists
+ * (`details`) are known by their `data-name`.
+ */
+export function redraw(body, children) {
+  const open = new Set([...body.querySelectorAll("details[open]")].map((one) => one.dataset.name));
+  const focused = body.contains(document.activeElement) ? document.activeElement.closest("details")?.dataset.name : undefined;
+  const scrolled = [...body.querySelectorAll(".wide")].map((one) => one.scrollLeft);
+  body.replaceChildren(...children.filter(Boolean));
+  for (const one of body.querySelectorAll("details")) {
+    one.open = open.has(one.dataset.name);
+    if (focused !== undefined && focused === one.dataset.name) one.firstChild.focus();
+  }
+  body.querySelectorAll(".wide").forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
 }
 
 /** Return the list of names and values. */
@@ -69,6 +87,12 @@ export function amount(resource, amount) {
   let left = amount;
   for (; left >= 1024 && unit < units.length - 1; unit += 1) left /= 1024;
   return `${Number(left.toFixed(1))}${units[unit]}`;
+}
+
+/** Return the key of a pod as a user types it: NAME alone is in the namespace `default`; "" for none. */
+export function podKey(typed) {
+  const text = typed.trim();
+  return !text || text.includes("/") ? text : `default/${text}`;
 }
 
 /** Return the link of a pod's view. `key`: NAMESPACE/NAME. */

@@ -1,6 +1,6 @@
 // The pod groups: a list, and one group with what its next member lacks.
 
-import { clock, count, el, facts, podLink, span, table } from "./dom.js";
+import { clock, count, el, facts, podLink, redraw, span, table } from "./dom.js";
 import { List } from "./list.js";
 import { stateText } from "./pod.js";
 
@@ -52,7 +52,7 @@ export function groupView(main, [namespace, name], query, { say, title, watch })
     const last = value.lastAttempt;
     const next = last?.next;
     const members = value.members;
-    body.replaceChildren(...[
+    redraw(body, [
       facts([
         ["State", stateText(value.state)],
         ["Kind", value.kind],
@@ -74,7 +74,7 @@ export function groupView(main, [namespace, name], query, { say, title, watch })
       last?.placements.length ? table("Placements that were tried", [{ title: "Domain" }, { title: "Nodes", number: true },
         { title: "Pods placed", number: true }, { title: "Why not" }], last.placements.map((one) => [one.name,
         String(one.nodes), String(one.placed), one.message])) : null,
-    ].filter(Boolean));
+    ]);
     say(`${value.podGroup} is ${value.state}`);
   });
 }

@@ -4,6 +4,8 @@ const GAP = 1;
 const LEAST_CELL = 6;
 const MOST_CELL = 34;
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+const LIGHT_FROM = 0.55;
+const TEXT_FROM = 14;
 const TABLE = Array.from({ length: 101 }, (_, index) => {
   const at = (index / 100) * (STOPS.length - 1);
   const low = Math.min(STOPS.length - 2, Math.floor(at));
@@ -14,6 +16,11 @@ const TABLE = Array.from({ length: 101 }, (_, index) => {
 /** Return the colour of a value from 0 to 1. */
 export function colour(value) {
   return TABLE[Math.round(100 * Math.min(1, Math.max(0, value)))];
+}
+
+/** Return the colour of a mark on the colour of a value. */
+export function ink(value) {
+  return value > LIGHT_FROM ? "#000" : "#fff";
 }
 
 /**
@@ -29,7 +36,9 @@ export class HeatMap {
     this.frame = 0;
     this.canvas = document.createElement("canvas");
     this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "img");
+    // A screen reader passes the arrow keys on to an application, and to nothing else that is drawn.
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-roledescription", "heat map");
     this.canvas.setAttribute("aria-label", label);
     this.canvas.addEventListener("click", (event) => {
       const index = this.at(event);
@@ -48,7 +57,10 @@ export class HeatMap {
     this.scheme.addEventListener("change", this.redraw);
   }
 
-  /** Show these cells: {fill, text, mark}. `fill`: a colour; null: no value. `mark`: true for a cross. */
+  /**
+   * Show these cells: {fill, text, mark, ink}. `fill`: a colour; null: no value. `mark`: a letter, which cells that are
+   * too small show as a line across; "" for none. `ink`: the colour of the mark.
+   */
   set(cells, label) {
     this.cells = cells;
     this.canvas.setAttribute("aria-label", label);
@@ -80,6 +92,9 @@ export class HeatMap {
     this.context = this.canvas.getContext("2d");
     this.colours = { none: style.getPropertyValue("--line"), text: style.color, focus: style.getPropertyValue("--focus") };
     this.context.setTransform(scale, 0, 0, scale, 0, 0);
+    this.context.font = `${Math.floor(this.size * 0.65)}px ${style.fontFamily}`;
+    this.context.textAlign = "center";
+    this.context.textBaseline = "middle";
     this.context.clearRect(0, 0, width, height);
     for (let index = 0; index < this.cells.length; index += 1) this.paintCell(index);
     this.paintFrame();
@@ -94,7 +109,13 @@ export class HeatMap {
     context.fillStyle = cell.fill ?? colours.none;
     context.fillRect(x, y, inner, inner);
     if (!cell.mark) return;
-    context.strokeStyle = colours.text;
+    const own = cell.fill ? cell.ink : colours.text;
+    if (this.size >= TEXT_FROM) {
+      context.fillStyle = own;
+      context.fillText(cell.mark, x + inner / 2, y + inner / 2 + 1);
+      return;
+    }
+    context.strokeStyle = own;
     context.beginPath();
     context.moveTo(x + 1, y + 1);
     context.lineTo(x + inner - 1, y + inner - 1);
@@ -120,11 +141,13 @@ export class HeatMap {
   }
 
   move(event) {
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns };
+    const all = this.cells.length;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, Home: -all, End: all };
     const step = steps[event.key];
-    if (step === undefined || !this.cells.length) return;
+    if (step === undefined || !all || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
-    this.select(Math.min(this.cells.length - 1, Math.max(0, this.selected < 0 ? 0 : this.selected + step)));
+    const first = event.key === "End" ? all - 1 : 0;
+    this.select(this.selected < 0 ? first : Math.min(all - 1, Math.max(0, this.selected + step)));
   }
 
   select(index) {

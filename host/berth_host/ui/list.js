@@ -6,7 +6,8 @@ const OVERSCAN = 8;
 const ROW_PX = 28;
 
 /**
- * The table. `columns`: {title, width, number, text(row), link(row)}; the first column names the row.
+ * The table. `columns`: {title, width, number, text(row), link(row)}; the first column names the row, with a text
+ * that no other row has.
  *
  * Keys: the arrows, Page Up, Page Down, Home and End move from row to row; Tab leaves the table.
  */
@@ -29,7 +30,8 @@ export class List {
       el("thead", {}, el("tr", { "aria-rowindex": "1" }, columns.map((column) =>
         el("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
       this.body);
-    this.element = el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": label }, this.table);
+    this.none = el("p", { class: "none", hidden: true });
+    this.element = el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": label }, this.table, this.none);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.move(event));
     this.body.addEventListener("focusin", (event) => {
@@ -40,11 +42,27 @@ export class List {
     this.observer.observe(this.element);
   }
 
-  /** Show these rows from now on. */
-  set(rows) {
+  /** Show these rows from now on. `none`: the text if there are none. */
+  set(rows, none = "") {
+    const had = this.body.contains(document.activeElement);
+    const name = this.columns[0].text;
+    const active = this.rows[this.active];
     this.rows = rows;
-    this.active = Math.min(this.active, Math.max(0, rows.length - 1));
+    setText(this.none, none);
+    this.none.hidden = rows.length > 0;
     this.table.setAttribute("aria-rowcount", String(rows.length + 1));
+    const before = this.active;
+    this.active = Math.min(before, Math.max(0, rows.length - 1));
+    if (had && active) {
+      // Rows come and go: the keyboard stays with its row, at the same height of the window.
+      const isSame = rows[before] && name(rows[before]) === name(active);
+      const at = isSame ? before : rows.findIndex((row) => name(row) === name(active));
+      if (at >= 0 && at !== before) {
+        this.active = at;
+        this.space(this.after, rows.length);
+        this.element.scrollTop += (at - before) * ROW_PX;
+      }
+    }
     this.draw();
   }
 

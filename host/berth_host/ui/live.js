@@ -1,6 +1,10 @@
-// Watches an answer of /berth/v1: the whole answer first, then its changes (server-sent events).
+// Reads answers of /berth/v1: `watch` the whole answer first, then its changes (server-sent events); `ask` once.
+
+import { clock } from "./dom.js";
 
 const RETRY_MS = 2000;
+// A stream ends every few minutes, and the browser asks again after a second: that is no loss.
+const LOST_MS = 3000;
 
 /**
  * Watch `path` below /berth/v1, and return the function that ends it.
@@ -12,11 +16,12 @@ const RETRY_MS = 2000;
  */
 export function watch(path, query, told) {
   const state = { value: {}, rows: new Map(), at: null, changed: false };
-  const url = `../berth/v1/${path}?${new URLSearchParams({ ...query, watch: "true" })}`;
+  const url = address(path, { ...query, watch: "true" });
   let source = null;
   let key = null;
   let frame = 0;
   let timer = 0;
+  let lost = 0;
 
   const draw = () => {
     if (frame) return;
@@ -34,9 +39,18 @@ export function watch(path, query, told) {
     told.problem("");
     draw();
   };
+  const found = () => {
+    clearTimeout(lost);
+    lost = 0;
+    told.connected(true);
+  };
+  const lose = (text) => {
+    told.connected(false);
+    told.problem(text && state.at ? `${text}. What you see is of ${clock(state.at)} UTC.` : text);
+  };
   const open = () => {
     source = new EventSource(url);
-    source.addEventListener("open", () => told.connected(true));
+    source.addEventListener("open", found);
     source.addEventListener("state", (event) => {
       const data = JSON.parse(event.data);
       state.rows.clear();
@@ -49,22 +63,30 @@ export function watch(path, query, told) {
       draw();
     });
     source.addEventListener("problem", (event) => told.problem(JSON.parse(event.data).message));
-    source.addEventListener("error", () => {
-      told.connected(false);
+    source.addEventListener("error", (event) => {
       // A browser asks again by itself after a lost connection, and never after an error's status.
-      if (source.readyState === EventSource.CLOSED) timer = setTimeout(explain, RETRY_MS / 4);
+      if (event.target.readyState === EventSource.CLOSED) timer = setTimeout(explain, RETRY_MS / 4, event.target);
+      else lost ||= setTimeout(() => lose("The connection to the scheduler is lost; trying again"), LOST_MS);
     });
   };
-  const explain = async () => {
-    const text = await problemOf(url);
-    if (source === null) return;
-    told.problem(text);
+  const explain = async (failed) => {
+    let text = "";
+    try {
+      await answerOf(url.replace("watch=true", "watch=false"));
+    } catch (error) {
+      text = error.message;
+    }
+    // The page may have been hidden and shown again meanwhile, with a stream of its own.
+    if (source !== failed) return;
+    lose(text);
     timer = setTimeout(open, RETRY_MS);
   };
   const close = () => {
     source?.close();
     source = null;
     clearTimeout(timer);
+    clearTimeout(lost);
+    lost = 0;
   };
   // A browser has six connections to a server, and the host works for each stream: a page that nobody sees has none.
   const seen = () => (document.hidden ? close() : source ?? open());
@@ -77,17 +99,30 @@ export function watch(path, query, told) {
   };
 }
 
-async function problemOf(url) {
+/** Return an answer of /berth/v1. Throws an Error with the host's own text. */
+export function ask(path, query = {}) {
+  return answerOf(address(path, query));
+}
+
+function address(path, query) {
+  return `../berth/v1/${path}?${new URLSearchParams(query)}`;
+}
+
+async function answerOf(url) {
+  let answer;
+  let text;
   try {
-    const answer = await fetch(url.replace("watch=true", "watch=false"), { headers: { Accept: "application/json" } });
-    if (answer.ok) return "";
-    const text = await answer.text();
-    try {
-      return JSON.parse(text).message ?? text;
-    } catch {
-      return text;
-    }
+    answer = await fetch(url, { headers: { Accept: "application/json" } });
+    text = await answer.text();
   } catch {
-    return "the scheduler cannot be reached; trying again";
+    throw new Error("The scheduler cannot be reached; trying again");
   }
+  let value = null;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // A proxy on the way answers in its own words.
+  }
+  if (!answer.ok) throw new Error(value?.message ?? (text.trim() || `The answer has the status ${answer.status}`));
+  return value;
 }

@@ -1,6 +1,6 @@
 // One pod: where it is, its attempts, what each plugin said of the nodes, scores, nearest fit, timeline.
 
-import { amount, clock, count, el, facts, setText, span, table } from "./dom.js";
+import { amount, clock, count, el, facts, redraw, setText, span, table } from "./dom.js";
 
 const ATTEMPTS = 5;
 const NAMES_SHOWN = 50;
@@ -14,11 +14,13 @@ export function stateText(state) {
   return el("span", { class: `state ${kind}` }, state);
 }
 
-function nodeNames(names) {
+/** Return the names of nodes, to open. `of`: what the nodes have in common, and no other list of the view. */
+function nodeNames(names, of) {
   const more = names.length - NAMES_SHOWN;
-  return el("details", {},
+  return el("details", { "data-name": of },
     el("summary", {}, count(names.length, "node")),
-    el("p", { class: "names" }, names.slice(0, NAMES_SHOWN).join(", ") + (more > 0 ? ` and ${more} more` : "")));
+    el("p", { class: "names" }, names.slice(0, NAMES_SHOWN).join(", ")
+      + (more > 0 ? ` and ${more.toLocaleString("en")} more: the map of nodes has them all` : "")));
 }
 
 function section(name, ...children) {
@@ -50,9 +52,9 @@ function verdicts(value) {
   if (!value.nodes) return section("Verdicts of plugins", el("p", { class: "soft" }, "The pod was not tried on nodes yet."));
   const counts = `${value.feasible} of ${count(value.nodes, "node")} passed every filter in attempt ${value.attempts}`;
   if (!value.rejections.length) return section("Verdicts of plugins", el("p", {}, `${counts}.`));
-  return section("Verdicts of plugins", el("div", { class: "wide" }, table(counts,
+  return section("Verdicts of plugins", table(counts,
     [{ title: "Plugin" }, { title: "Reason" }, { title: "Rejected" }],
-    value.rejections.map((one) => [one.plugin, one.reason, nodeNames(one.nodes)]))));
+    value.rejections.map((one) => [one.plugin, one.reason, nodeNames(one.nodes, `${one.plugin}: ${one.reason}`)])));
 }
 
 function scores(value) {
@@ -80,7 +82,7 @@ function scores(value) {
   const made = table("The best nodes; each plugin's part is its normalized score by its weight",
     [{ title: "Node" }, { title: "Score as a bar" }, { title: "Total", number: true }, ...plugins.map((title) => ({ title }))], rows);
   made.querySelectorAll("thead th").forEach((cell, index) => index > 2 && cell.prepend(key(plugins[index - 3])));
-  return section("Scores", el("div", { class: "wide" }, made));
+  return section("Scores", made);
 }
 
 function nearest(value) {
@@ -90,20 +92,20 @@ function nearest(value) {
     value.nearestFit.map((one) => [
       one.text,
       Object.entries(one.lacking).map(([name, lacking]) => `${name} ${amount(name, lacking)}`).join(", "),
-      nodeNames(one.nodes),
+      nodeNames(one.nodes, `lacking: ${one.text}`),
     ])));
 }
 
 function attempts(value) {
   if (!value.lastAttempts.length) return null;
-  return section("Attempts", el("div", { class: "wide" }, table("The last attempts, the latest first",
+  return section("Attempts", table("The last attempts, the latest first",
     [{ title: "Attempt" }, { title: "Outcome" }, { title: "Began" }, { title: "Took", number: true }, { title: "Feasible" },
       { title: "Node" }, { title: "Message" }],
     value.lastAttempts.map((one) => [
       String(one.attempt), stateText(one.outcome), clock(one.startedAt), `${one.durationMs} ms`,
       `${one.feasible} of ${one.nodes}`, one.node ?? one.nominatedNode ?? "",
       [one.message, ...one.notes].filter(Boolean).join("; "),
-    ]))));
+    ])));
 }
 
 function timeline(value) {
@@ -133,13 +135,7 @@ export function podView(main, [namespace, name], query, { say, title, watch }) {
     const shown = { ...value, answeredAt: at };
     answer.hidden = !value.onNode;
     if (value.onNode) setText(answer, value.onNode.text);
-    // A list that was opened stays open, and keeps the keyboard, when the pod changes.
-    const open = [...body.querySelectorAll("details")].map((one) => one.open);
-    const focused = [...body.querySelectorAll("summary")].indexOf(document.activeElement);
-    body.replaceChildren(...[head(shown), nearest(shown), verdicts(shown), scores(shown), attempts(shown), timeline(shown)]
-      .filter(Boolean));
-    body.querySelectorAll("details").forEach((one, index) => { one.open = open[index] ?? false; });
-    if (focused >= 0) body.querySelectorAll("summary")[focused]?.focus();
+    redraw(body, [head(shown), nearest(shown), verdicts(shown), scores(shown), attempts(shown), timeline(shown)]);
     say(`${key} is ${value.state}: ${value.message}`);
   });
   return stop;

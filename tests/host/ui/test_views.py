@@ -20,6 +20,7 @@ from support.serving import FakeProcess
 pytestmark = pytest.mark.slow
 ROWS = "[...document.querySelectorAll('.scroll tbody tr:not(.spacer)')].map((row) => row.innerText)"
 NAMES = "[...document.querySelectorAll('.scroll tbody a')].map((one) => one.textContent)"
+ABOUT = "document.querySelector('.answer').innerText"
 SOON_S = 0.05
 
 
@@ -97,6 +98,45 @@ async def test_queue_is_filtered_by_part_reason_and_name(page: Page, url: str) -
     assert await page.until(f"{NAMES}.length === 1 && {NAMES}") == ["default/kept-out"]
 
 
+async def test_queue_without_pods_says_so(page: Page) -> None:
+    async with World([node("a")]) as world, shown(world, page) as server:
+        await page.open(server.url)
+        text = await page.until(
+            "!document.querySelector('.none').hidden && document.querySelector('.none').innerText"
+        )
+        assert text == "No pod waits."
+        assert "0 pods shown of 0" in await page.value("document.body.innerText")
+
+
+async def test_queue_of_more_pods_than_one_answer_is_read_in_pages_and_searched_as_a_whole(
+    page: Page,
+) -> None:
+    gate = [{"name": "example.com/wait"}]
+    waiting = [pod(f"p{index:05}", schedulingGates=gate) for index in range(10_002)]
+    async with World([node("a"), *waiting, pod("web", cpu="40")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(server.url)
+        summary = "document.querySelector('.pager').innerText"
+        await page.until(f"{summary}.startsWith('Pods 1 to 10,000 of 10,003')", 60)
+        last = "[...document.querySelectorAll('.pager button')].at(-1)"
+        assert await page.value(f"{last}.getAttribute('aria-disabled')") == "false"
+        await page.value(f"{last}.click()")
+        await page.until(f"{summary}.startsWith('Pods 10,001 to 10,003 of 10,003')")
+        assert len(await page.value(NAMES)) == 3
+        assert await page.value(f"{last}.getAttribute('aria-disabled')") == "true"
+        # The search is for all pods: this one is on the other page.
+        await page.value("document.getElementById('queue-text').focus()")
+        await page.type("P00007")
+        await page.until(f"{NAMES}.length === 1 && {summary}.startsWith('Pods 1 to 1 of 1 that match')")
+        reasons = (
+            "[...document.querySelectorAll('[aria-label=Reasons] tbody tr')].map((row) => row.innerText)"
+        )
+        assert await page.value(reasons) == [
+            "SchedulingGates: scheduling gates: example.com/wait\t10,002",
+            "NodeResourcesFit: Insufficient cpu\t1",
+        ]
+
+
 async def test_pod_view_has_attempts_verdicts_nearest_fit_and_timeline(page: Page, url: str) -> None:
     await page.open(f"{url}#/pods/default/huge?node=tainted")
     await page.until("document.querySelector('.timeline li')")
@@ -145,8 +185,32 @@ async def test_plugins_have_state_calls_and_breakers(page: Page, url: str) -> No
     )
     found = {row[0]: row for row in rows}
     assert found["Holding"][1:3] == ["in process", "available"]
-    assert (found["Holding"][8], found["Holding"][9]) == ("closed", "preEnqueue, permit")
-    assert int(found["NodeResourcesFit"][4]) > 0
+    assert (found["Holding"][9], found["Holding"][10]) == ("closed", "preEnqueue, permit")
+    assert int(found["NodeResourcesFit"][5]) > 0
+
+
+async def test_served_plugin_has_its_versions_and_what_it_was_given(page: Page, tmp_path: Path) -> None:
+    async with holding_world("socket", tmp_path) as world, shown(world, page) as server:
+        await page.open(f"{server.url}#/plugins")
+        await page.until("document.querySelector('main table tbody tr')")
+        headers = await page.value(
+            "[...document.querySelectorAll('main table th[scope=col]')].map((one) => one.innerText)"
+        )
+        first = await page.value(
+            "[...document.querySelector('main table').tBodies[0].rows[0].cells].map((one) => one.innerText)"
+        )
+        row = dict(zip(headers, first, strict=False))
+        assert [row[name] for name in ("Plugin", "Runs", "State", "Contract")] == [
+            "Holding",
+            "served",
+            "Active",
+            "1.0",
+        ]
+        await page.value("document.querySelector('details summary').click()")
+        text = await page.value("document.querySelector('details').innerText")
+        assert "1.0, frames" in text
+        assert "permit: 10000 ms, Fail" in text
+        assert str(tmp_path / "p.sock") in text
 
 
 async def test_nodes_are_a_map_and_a_table_with_the_same_values(page: Page, url: str) -> None:
@@ -156,7 +220,7 @@ async def test_nodes_are_a_map_and_a_table_with_the_same_values(page: Page, url:
     assert rows["small-0"][2] == "5 %"
     label = await page.value("document.querySelector('canvas').getAttribute('aria-label')")
     assert "3 nodes: " in label
-    assert "The table below has every node" in label
+    assert "the table below has every node" in label
     await page.value("document.querySelector('canvas').focus()")
     await page.press("ArrowRight")
     await page.press("ArrowRight")
@@ -165,18 +229,75 @@ async def test_nodes_are_a_map_and_a_table_with_the_same_values(page: Page, url:
     assert "of 4 requested" in text
 
 
-async def test_nodes_have_the_verdicts_about_a_chosen_pod(page: Page, url: str) -> None:
+async def test_nodes_have_what_every_plugin_says_now_about_a_chosen_pod(page: Page, url: str) -> None:
     await page.open(f"{url}#/nodes?pod=default%2Fhuge")
+    await page.until(f"{ABOUT}.startsWith('No node fits: 0/3 nodes are available: ')")
     await page.until(f"{NAMES}.length === 3")
     rows = {row.split("\t")[0]: row for row in await page.value(ROWS)}
     assert "NodeResourcesFit: Insufficient cpu" in rows["small-0"]
     assert "TaintToleration: " in rows["tainted"]
+    legend = "[...document.querySelectorAll('.legend span')].map((one) => one.innerText)"
+    assert await page.value(legend) == [
+        "lowest score",
+        "highest score",
+        "A rejected by NodeResourcesFit: 2",
+        "B rejected by TaintToleration: 1",
+        "no score",
+    ]
     await page.open("about:blank")
     await page.open(f"{url}#/nodes?pod=default%2Fweb")
+    text = await page.until(f"{ABOUT}.startsWith('The pod would go to small-0') && {ABOUT}")
     await page.until(f"{NAMES}.length === 3")
+    assert "Asked at 00:0" in text
+    assert "as if it had left its node small-0" in text
     rows = {row.split("\t")[0]: row.split("\t") for row in await page.value(ROWS)}
-    assert int(rows["small-0"][6]) > 0
-    assert rows["small-0"][5] == "chosen"
+    assert int(rows["small-0"][6]) > int(rows["small-1"][6]) > 0
+    assert (rows["small-0"][5], rows["small-1"][5]) == ("fits best", "fits")
+
+
+async def test_map_has_the_scores_of_all_nodes_now_and_of_three_in_the_last_attempt(page: Page) -> None:
+    nodes = [node(f"n{index}", cpu=str(2 + index)) for index in range(8)]
+    async with World([*nodes, pod("web", cpu="1")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/nodes?pod=default%2Fweb")
+        await page.until(f"{ABOUT}.startsWith('The pod would go to ') && {NAMES}.length === 8")
+        scores = f"{ROWS}.map((row) => row.split('\\t')[6]).filter(Boolean)"
+        assert len(await page.value(scores)) == 8
+        assert "8 nodes: 0 rejected, 8 with a score, from " in await page.value("document.body.innerText")
+        # By one plugin, the map has that plugin's part.
+        await page.value(
+            "{ const by = document.getElementById('nodes-by'); by.value = 'score by NodeResourcesFit';"
+            " by.dispatchEvent(new Event('change')); }"
+        )
+        await page.value("document.querySelector('canvas').focus()")
+        await page.press("End")
+        detail = await page.value("document.querySelector('[aria-label=\"The chosen node\"]').innerText")
+        assert detail.startswith("n7")
+        assert "NodeResourcesFit " in detail
+        # A node that came later was not asked about, until somebody asks again.
+        world.server.create(node("n8"))
+        await page.until(f"{ROWS}.some((row) => row.startsWith('n8') && row.includes('not asked'))")
+        await page.value(
+            "[...document.querySelectorAll('button')].find((one) => one.innerText === 'Ask again').click()"
+        )
+        await page.until(f"{ROWS}.some((row) => row.startsWith('n8') && row.includes('fits'))")
+        await page.value(
+            "{ const when = document.getElementById('nodes-when'); when.value = 'last';"
+            " when.dispatchEvent(new Event('change')); }"
+        )
+        text = await page.until(f"{ABOUT}.startsWith('Attempt 1: ') && {ABOUT}")
+        assert text.startswith("Attempt 1: 8 of 9 nodes passed every filter. This is of then; ")
+        assert len(await page.value(scores)) == 3
+
+
+async def test_row_of_the_table_chooses_its_node_without_a_new_question(page: Page, url: str) -> None:
+    await page.open(f"{url}#/nodes?pod=default%2Fweb")
+    asked = await page.until(f"{NAMES}.length === 3 && {ABOUT}.startsWith('The pod would go to ') && {ABOUT}")
+    await page.value("[...document.querySelectorAll('.scroll tbody a')].at(-1).click()")
+    detail = "document.querySelector('[aria-label=\"The chosen node\"]').innerText"
+    assert (await page.value(detail)).startswith("tainted")
+    assert await page.value("location.hash") == "#/nodes?pod=default%2Fweb&node=tainted"
+    assert await page.value(ABOUT) == asked
 
 
 async def test_groups_are_listed_and_explained(page: Page) -> None:

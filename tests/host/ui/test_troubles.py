@@ -1,0 +1,187 @@
+"""The page in trouble: a host that goes away, a right that ends, odd addresses, texts and names."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from berth_bench.ui.chromium import Page
+from berth_host.endpoints.answer import Answer, Handler, Request, failure
+from berth_host.endpoints.loopback import LoopbackServer
+from berth_host.endpoints.pages import Answers
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import Plugin
+from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
+from berth_sdk.status import Status
+from berth_sdk.tables import NodeView
+from support.groups import grouped, members, pod_group
+from support.holding_world import holding_world
+from support.hosts import World, node, pod
+from support.serving import FakeProcess
+
+pytestmark = pytest.mark.slow
+NAMES = "[...document.querySelectorAll('.scroll tbody a')].map((one) => one.textContent)"
+PROBLEM = "!document.getElementById('problem').hidden && document.getElementById('problem').textContent"
+CONNECTION = "document.getElementById('connection').textContent"
+SOON_S = 0.05
+EVIL = "<img src=x onerror='window.hurt = true'><b>bold</b>"
+
+
+def answers_of(world: World) -> Answers:
+    return Answers(FakeProcess(world.host.configuration, world.host), SOON_S)
+
+
+@asynccontextmanager
+async def serving(handler: Handler, port: int = 0) -> AsyncIterator[LoopbackServer]:
+    """The page at a port, which is free again after the block."""
+    server = LoopbackServer(handler)
+    await server.start(port)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def test_host_that_goes_away_is_told_and_its_return_is_seen(page: Page, tmp_path: Path) -> None:
+    async with holding_world("in_process", tmp_path) as world:
+        async with serving(answers_of(world).answer) as server:
+            await page.open(server.url)
+            await page.until(f"{NAMES}.length === 3")
+        text = await page.until(PROBLEM)
+        assert text.startswith(
+            "The connection to the scheduler is lost; trying again. What you see is of 00:00:"
+        )
+        assert await page.value(CONNECTION) == "not connected"
+        assert len(await page.value(NAMES)) == 3
+        world.server.create(pod("newcomer", cpu="100"))
+        async with serving(answers_of(world).answer, server.port):
+            await page.until(f"{NAMES}.includes('default/newcomer') && !({PROBLEM})")
+            assert await page.value(CONNECTION) == "live"
+            await page.open("about:blank")
+
+
+async def test_token_that_expires_is_told_and_a_new_one_ends_the_trouble(page: Page, tmp_path: Path) -> None:
+    async with holding_world("in_process", tmp_path) as world:
+        answers, is_valid = answers_of(world), True
+
+        async def guarded(request: Request) -> Answer:
+            if not is_valid:
+                return failure(401, "Unauthorized", "Unauthorized: the token has expired")
+            return await answers.answer(request)
+
+        async with serving(guarded) as server:
+            await page.open(server.url)
+            await page.until(f"{NAMES}.length === 3")
+        # A stream ends after some minutes; here its server ends it.
+        is_valid = False
+        async with serving(guarded, server.port):
+            await page.until(
+                f"({PROBLEM}).startsWith('Unauthorized: the token has expired. What you see is of ')"
+            )
+            assert await page.value(CONNECTION) == "not connected"
+            is_valid = True
+            await page.until(f"!({PROBLEM})")
+            assert await page.value(CONNECTION) == "live"
+            await page.open("about:blank")
+
+
+@pytest.mark.parametrize(
+    ("address", "title"),
+    [
+        ("#/pods/%zz/x", "Queue"),
+        ("#/pods/a/b/c", "Queue"),
+        ("#/constructor", "Queue"),
+        ("#/groups/one", "Queue"),
+        ("#/nodes?by=nothing", "Nodes"),
+        (f"#/pods/default/{quote(EVIL, safe='')}", f"Pod default/{EVIL}"),
+        (f"#/nodes?pod={quote(EVIL)}", f"Nodes for pod {EVIL}"),
+    ],
+    ids=["encoding", "parts", "object", "group", "colour", "html", "html-nodes"],
+)
+async def test_odd_address_leads_to_a_view(page: Page, tmp_path: Path, address: str, title: str) -> None:
+    async with (
+        holding_world("in_process", tmp_path) as world,
+        serving(answers_of(world).answer) as server,
+    ):
+        await page.open(f"{server.url}{address}")
+        assert await page.until("document.querySelector('h1').textContent") == title
+        assert await page.value("window.hurt") is None
+        assert all("404" in problem for problem in page.problems), page.problems
+        await page.open("about:blank")
+
+
+async def test_name_that_is_no_pod_is_told(page: Page, tmp_path: Path) -> None:
+    async with (
+        holding_world("in_process", tmp_path) as world,
+        serving(answers_of(world).answer) as server,
+    ):
+        await page.open(server.url)
+        await page.value("document.getElementById('find-pod').focus()")
+        await page.type("a/b/c")
+        await page.press("Enter")
+        assert await page.until(PROBLEM) == "a/b/c names no pod: write NAMESPACE/NAME"
+        await page.open("about:blank")
+
+
+class Evil(Plugin):
+    """Gives reasons that are HTML."""
+
+    version = EVIL
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        return Status.unschedulable(EVIL) if "gate" in pod.pod.labels else Status.success()
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        return Status.unschedulable(EVIL)
+
+
+async def test_texts_of_plugins_are_no_html(page: Page) -> None:
+    objects = [node("a"), pod("web"), pod("gated", labels={"gate": "x"})]
+    async with World(objects, [Evil]) as world, serving(answers_of(world).answer) as server:
+        await world.settle()
+        for view in (
+            "#/queue",
+            "#/pods/default/web?node=a",
+            "#/pods/default/gated",
+            "#/nodes?pod=default%2Fweb",
+            "#/nodes?pod=default%2Fweb&when=last",
+            "#/plugins",
+        ):
+            await page.open("about:blank")
+            await page.open(f"{server.url}{view}")
+            await page.until(f"document.querySelector('main').innerText.includes({json.dumps(EVIL)})")
+            assert await page.value("document.querySelectorAll('main img, main b').length") == 0
+            assert await page.value("window.hurt") is None
+        assert not page.problems
+        await page.open("about:blank")
+
+
+async def test_long_names_leave_the_window_as_wide_as_it_is(page: Page) -> None:
+    long, group = "n" * 253, "g" * 63
+    items = [node(long, labels={"topology.kubernetes.io/zone": "z" * 63}), pod("p" * 253, cpu="100")]
+    items += [pod_group(group, least=5), *members(group, 2)]
+    views = (
+        "#/queue",
+        f"#/pods/default/{'p' * 253}?node={long}",
+        f"#/nodes?pod=default%2F{'p' * 253}&node={long}",
+        "#/plugins",
+        "#/groups",
+        f"#/groups/default/{group}",
+    )
+    async with grouped(items) as world, serving(answers_of(world).answer) as server:
+        await world.settle()
+        for width, view in itertools.product((1280, 400), views):
+            await page.begin(width, 900)
+            await page.open("about:blank")
+            await page.open(f"{server.url}{view}")
+            await page.until("document.querySelectorAll('.scroll tbody a, dl.facts dd').length > 0")
+            await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            wider_px = await page.value("document.documentElement.scrollWidth - innerWidth")
+            assert wider_px <= 0, (view[:20], width)
+        await page.open("about:blank")
