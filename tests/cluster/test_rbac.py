@@ -135,6 +135,7 @@ def asked(world: World) -> list[Asked]:
         "take a claim back": deeds.take_a_claim_back("all"),
         "believe a plugin": deeds.believe_a_plugin("all"),
         "show metrics": deeds.show_metrics("all"),
+        "say where a pod would go": deeds.say_where("all"),
         "change a claim too late": deeds.change_a_claim_too_late("all"),
         "allocate a claim that changed": deeds.allocate("changed", held=True),
         "allocate a protected claim that changed": deeds.allocate("guarded", held=True, protected=True),
@@ -185,7 +186,7 @@ def test_every_right_is_used(asked: list[Asked], world: World, right: Right) -> 
 
 def is_seen_at_the_start(rule: Mapping[str, Any]) -> bool:
     """Return True if a scheduler without the rule refuses to start."""
-    return "list" in rule["verbs"] or rule["resources"] == ["leases"]
+    return "watch" in rule["verbs"] or rule["resources"] == ["leases"]
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,7 @@ MUTANTS: Final = {
     "subjectaccessreviews": Mutant(
         Deeds.show_metrics, Right("authorization.k8s.io", "subjectaccessreviews", "create")
     ),
+    "priorityclasses": Mutant(Deeds.say_where, Right("scheduling.k8s.io", "priorityclasses", "list")),
 }
 
 
@@ -248,7 +250,7 @@ def test_deed_fails_without_its_rule(world: World, asked: list[Asked], kind: str
         world.deeds.remove_pods()
 
 
-LISTED: Final = [rule for _, rule in RULES if "list" in rule["verbs"]]
+LISTED: Final = [rule for _, rule in RULES if "watch" in rule["verbs"]]
 OF_THE_LEASE: Final = [rule for _, rule in RULES if rule["resources"] == ["leases"]]
 
 

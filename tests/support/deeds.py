@@ -6,6 +6,7 @@ For tests of what the chart's rights allow (tests/cluster/test_rbac.py): berth r
 
 from __future__ import annotations
 
+import json
 import ssl
 import time
 import urllib.error
@@ -51,6 +52,7 @@ VALUES: Final[Json] = {
     },
     "plugins": [{"name": "Meddles", "inProcess": "support.meddles:Meddles"}],
     "metrics": {"readers": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]},
+    "answers": {"readers": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]},
 }
 
 
@@ -223,6 +225,15 @@ class Deeds:
         token = token_of(self._servers, "reader", "default")
         return lambda: _status_of(self.leader.port, "/metrics", token) == 200
 
+    def say_where(self, tag: str) -> Callable[[], bool]:
+        """A question about a pod of a class of the cluster is answered."""
+        pod = _object("Pod", f"asked-{tag}")
+        container = {"name": "c", "image": "app"}
+        pod["spec"] = {"schedulerName": "berth", "priorityClassName": "high", "containers": [container]}
+        token = token_of(self._servers, "reader", "default")
+        body = json.dumps(pod).encode()
+        return lambda: _status_of(self.leader.port, "/berth/v1/fit", token, body) == 200
+
     # --- objects -------------------------------------------------------------------------------
 
     def remove_pods(self) -> None:
@@ -297,11 +308,11 @@ def _object(kind: str, name: str, *, api: str = "v1", labels: Any = None, **more
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": labels or {}}, **more}
 
 
-def _status_of(port: int, path: str, token: str) -> int:
+def _status_of(port: int, path: str, token: str, body: bytes | None = None) -> int:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     headers = {"Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", headers=headers)
+    request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", data=body, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=20, context=context) as answer:
             return int(answer.status)

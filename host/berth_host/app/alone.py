@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Final, Self
 
@@ -45,7 +46,7 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
-from berth_host.scheduler.ask_pod import ask_pod
+from berth_host.scheduler.ask_pod import ask_gates, ask_pod
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.pod_steps import SearchSteps
 from berth_host.scheduler.schedule_one import Algorithm, Profile
@@ -176,9 +177,12 @@ class FrameworkAlone:
     async def fit(self, pod: Pod, nominated: Iterable[Pod] = ()) -> PodFit:
         """Return where the pod would go: as `fits`, with the scores of the nodes that fit and the best one.
 
+        `gates` of the answer are the PreEnqueue plugins that would keep the pod out of the queue.
         `preemption` and `nearest` of the answer are empty.
         """
-        return await self._asked(pod, nominated, scores=True)
+        found = await self._asked(pod, nominated, scores=True)
+        gates, notes = await ask_gates(self.framework, pod)
+        return replace(found, gates=gates, notes=[*notes, *found.notes])
 
     async def _asked(self, pod: Pod, nominated: Iterable[Pod], *, scores: bool) -> PodFit:
         self._check_attached()

@@ -1,17 +1,18 @@
 """Manifests of pods and nodes, as users write them -> records, as the API server would store them.
 
 Called by `Host.ask_fit` and `Host.ask_simulation`. A pod that is asked about passes the defaults and checks
-of the embedded cluster, as the API server's would change the answer: tolerations, priorities of the system's
+of the embedded cluster, as the API server's would change the answer: tolerations, priorities of the cluster's
 classes, requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -20,6 +21,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 
+from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
 from berth_host.explain.simulated import SimulationAsked
@@ -27,6 +29,11 @@ from berth_host.model.clock import Clock, ManualClock
 from berth_host.scheduler.simulating import NodeTemplate, Wanted
 
 Manifest: TypeAlias = Mapping[str, Any]
+PRIORITY_CLASSES: Final = "scheduling.k8s.io/priorityclasses"
+LIST_S: Final = 5.0
+"""Seconds (real time) that a question waits for the cluster's PriorityClasses."""
+_NAMED: Final = 5
+_READ_OF_CLASS: Final = ("value", "globalDefault", "preemptionPolicy")
 _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _SAME: Final = ("namespace", "labels", "annotations", "ownerReferences")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
@@ -34,18 +41,53 @@ _AT_ONCE: Final = 16
 """The number of pods to read before other tasks of the loop run."""
 
 
-def pod_of(manifest: Manifest, clock: Clock) -> Pod:
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The PriorityClasses of a cluster, for the pods of a question. The two of the system need not be there.
+
+    `problem`: why they could not be read, with the cure; "": they were, or no pod of the question needs them.
+    """
+
+    items: Sequence[KubeObject] = ()
+    problem: str = ""
+
+
+async def read_classes(cluster: ClusterPort, manifests: Sequence[Manifest]) -> Classes:
+    """Return the PriorityClasses, if a manifest has no `spec.priority`.
+
+    The host does not watch them, as the API server resolves them for every pod that is created.
+    """
+    if all(_knows_priority(manifest) for manifest in manifests):
+        return Classes()
+    try:
+        async with asyncio.timeout(LIST_S):
+            return Classes(await cluster.list(PRIORITY_CLASSES, "", {}))
+    except (ClusterError, TimeoutError) as err:
+        why = str(err) or f"no answer within {LIST_S:g} s"
+        cure = "give spec.priority, or let the scheduler list priorityclasses"
+        return Classes(problem=f"the cluster's PriorityClasses cannot be read: {why}; {cure}")
+
+
+def _knows_priority(manifest: Manifest) -> bool:
+    spec = manifest.get("spec")
+    return not isinstance(spec, Mapping) or spec.get("priority") is not None
+
+
+NO_CLASSES: Final = Classes()
+
+
+def pod_of(manifest: Manifest, clock: Clock, classes: Classes = NO_CLASSES) -> Pod:
     """Return the pod, without a node, under a uid of its own. Raises QuestionError with every problem.
 
     A pod of a cluster may be given as it is: its node, its status and its times are left out.
     """
-    return PodReader(clock).read(manifest)
+    return PodReader(clock, classes).read(manifest)
 
 
-async def wanted_of(asked: SimulationAsked, clock: Clock) -> Wanted:
+async def wanted_of(asked: SimulationAsked, clock: Clock, classes: Classes = NO_CLASSES) -> Wanted:
     """Read all manifests. Raises QuestionError, which names the field."""
-    pods, templates = PodReader(clock, asked.scheduler_name), []
-    inside = PodReader(clock)
+    pods, templates = PodReader(clock, classes, asked.scheduler_name), []
+    inside = PodReader(clock, classes)
     read = []
     for at, manifest in enumerate(asked.pods):
         read.append(_named(f"pods[{at}]", pods, manifest))
@@ -111,8 +153,9 @@ class PodReader:
     checked once. `scheduler_name`: the profile for all of them; "": each pod's own.
     """
 
-    def __init__(self, clock: Clock, scheduler_name: str = "") -> None:
+    def __init__(self, clock: Clock, classes: Classes = NO_CLASSES, scheduler_name: str = "") -> None:
         self._now_s = clock.now_s()
+        self._classes = classes
         self._scheduler_name = scheduler_name
         self._known: dict[bytes, Mapping[str, Any]] = {}
 
@@ -158,12 +201,31 @@ class PodReader:
         from berth_host.cluster.memory.server import ApiServer
 
         server = ApiServer(ManualClock(self._now_s), Gatekeeping())
+        for item in self._classes.items:
+            server.create(_class(item))
         try:
             return server.create(written)
         except ClusterError as err:
-            cure = ""
-            if "PriorityClass" in str(err):
-                cure = (
-                    "; classes of the cluster are not read here: give spec.priority, the value of the class"
-                )
-            raise QuestionError(f"{err}{cure}") from err
+            named = written["spec"].get("priorityClassName")
+            unknown = isinstance(named, str) and not server.has_priority_class(named)
+            raise QuestionError(f"{err}{self._cure(str(named)) if unknown else ''}") from err
+
+    def _cure(self, named: str) -> str:
+        """Return what to do about a class that is unknown."""
+        if self._classes.problem:
+            return f"; {self._classes.problem}"
+        names = sorted(item.ref.name for item in self._classes.items)
+        near = difflib.get_close_matches(named, names, n=3) or names[:_NAMED]
+        there = f"the classes are {', '.join(near)}" if near else "there are only those of the system"
+        return f"; {there}: name one of them, or give spec.priority"
+
+
+def _class(item: KubeObject) -> dict[str, Any]:
+    fields = {name: value for name in _READ_OF_CLASS if (value := item.get(name)) is not None}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": item.ref.name},
+        "value": 0,
+        **fields,
+    }

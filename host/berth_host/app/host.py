@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from berth_sdk.pod import Pod
+from berth_sdk.tables import ObjectStore
 
-from berth_host.app.asking import pod_of, wanted_of
+from berth_host.app.asking import pod_of, read_classes, wanted_of
 from berth_host.app.parts import HostOptions, HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
-from berth_host.cluster.watching import ChangeFeed
+from berth_host.cluster.watching import BUDGETS, ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
@@ -197,13 +199,21 @@ class Host(HostParts):
             await asyncio.to_thread(self.tracing.close)
         self._loop_errors.stop()
 
+    @property
+    def budgets(self) -> ObjectStore | None:
+        """The PodDisruptionBudgets; None: the host does not watch them."""
+        return self.objects.of_resource(BUDGETS) if BUDGETS in self.watching.needed else None
+
     async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
         """Return where a pod would go now, without placing it. `manifest`: a core/v1 Pod.
 
         Waits for the end of the scheduling cycle under way; the next one waits for the answer. Raises
         QuestionError.
         """
-        return await self.questions.fit(pod_of(manifest, self.clock))
+        classes = await read_classes(self.cluster, [manifest])
+        found = await self.questions.fit(pod_of(manifest, self.clock, classes))
+        notes = [classes.problem] if classes.problem else []
+        return replace(found, notes=[*notes, *found.notes])
 
     async def ask_refit(self, key: str) -> PodFit | None:
         """Return where a pod of the cluster would go now, as `ask_fit`; None if there is no such pod.
@@ -217,7 +227,9 @@ class Host(HostParts):
 
         Raises QuestionError.
         """
-        return self.questions.simulate(await wanted_of(asked, self.clock))
+        manifests = [*asked.pods, *(pod for one in asked.templates for pod in one.pods)]
+        classes = await read_classes(self.cluster, manifests)
+        return self.questions.simulate(await wanted_of(asked, self.clock, classes))
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""

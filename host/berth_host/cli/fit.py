@@ -1,6 +1,6 @@
 """`berth fit` and `berth drain`: questions to a simulated cluster, after its own pods have found their nodes.
 
-Exit codes: 0 the pod fits, or all pods could move; 3 it does not, or some could not; 2 bad input; 4 a rule
+Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not; 2 bad input; 4 a rule
 did not run, with `--strict`; 130 Ctrl-C.
 """
 
@@ -36,7 +36,7 @@ def fit(output: str, **options: Any) -> None:
     The first PATH has the pod, or one workload; the others have the cluster. The pods of the cluster find
     their nodes first. The pod itself is not placed.
 
-    Exit codes: 0 it fits, 3 it does not, 2 bad input.
+    Exit codes: 0 it fits, 3 it does not or is kept out of the queue, 2 bad input.
     """
     paths = [*options["paths"], *options["more_paths"]]
     if len(paths) < 2:
@@ -52,19 +52,19 @@ def fit(output: str, **options: Any) -> None:
 
     answer = _answer(question, options | {"paths": paths[1:], "more_paths": ()})
     _show(answer, output, fit_text)
-    sys.exit(0 if answer["node"] else DOES_NOT_FIT)
+    sys.exit(0 if answer["node"] and not answer["gates"] else DOES_NOT_FIT)
 
 
 @click.command()
 @click.argument("node", metavar="NODE")
 @simulation_options
 def drain(node: str, output: str, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, and why.
+    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps there.
 
     The pods of the manifests find their nodes first. Then all pods of NODE look for another node, one after
-    the other. Nothing is evicted.
+    the other, in the order in which the budgets let them go. Nothing is evicted.
 
-    Exit codes: 0 all pods could move, 3 some could not, 2 bad input.
+    Exit codes: 0 all pods could leave, 3 some could not, 2 bad input.
     """
 
     async def question(host: Host) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def drain(node: str, output: str, **options: Any) -> None:
 
     answer = _answer(question, options)
     _show(answer, output, drain_text)
-    sys.exit(DOES_NOT_FIT if answer["stuck"] else 0)
+    sys.exit(DOES_NOT_FIT if answer["stuck"] or answer["blocked"] else 0)
 
 
 def _answer(question: Question, options: Mapping[str, Any]) -> dict[str, Any]:

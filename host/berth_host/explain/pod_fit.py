@@ -7,7 +7,7 @@ Made by `scheduler.questions`; printed by `berth fit`, `berth drain` and `kubect
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_sdk.status import Status
@@ -44,6 +44,18 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedGate:
+    """The answer of a PreEnqueue plugin that keeps the pod out of the queue now. `message`: why."""
+
+    plugin: str
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object for JSON."""
+        return {"plugin": self.plugin, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodFit:
     """The answer about one pod.
 
@@ -52,6 +64,8 @@ class PodFit:
     all nodes that fit, the best first; no plugins where a single node fits, which is not scored.
     `preemption`: None if PostFilter was not asked. `nearest`: what nodes lack that are only too small.
     `left`: the node that the pod is on, and was taken off for the question; "" for none.
+    `gates`: the PreEnqueue plugins that keep the pod out of the queue; the rest of the answer is about the
+    time after they let the pod in.
     """
 
     pod: str
@@ -62,8 +76,14 @@ class PodFit:
     scores: Sequence[NodeScore] = ()
     preemption: Preemption | None = None
     nearest: Sequence[Shortage] = ()
+    gates: Sequence[ClosedGate] = ()
     notes: Sequence[str] = ()
     left: str = ""
+
+    @property
+    def fits_now(self) -> bool:
+        """True if the pod would get a node now: some node fits, and no gate is closed."""
+        return bool(self.node) and not self.gates
 
     @property
     def rejections(self) -> list[RejectedNodes]:
@@ -93,6 +113,7 @@ class PodFit:
                 {"text": item.text, "lacking": dict(item.lacking), "nodes": list(item.node_names)}
                 for item in self.nearest
             ],
+            "gates": [gate.as_json() for gate in self.gates],
             "notes": list(self.notes),
         }
 
@@ -128,19 +149,42 @@ class PodFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """The place of a pod in a drain whose eviction a PodDisruptionBudget refuses at first.
+
+    `round`: 2 for a pod that is let go when the replacements of the pods of round 1 run, and so on; None:
+    the drain itself makes no room for it in `budget` (`namespace/name`). `message`: why it is refused first.
+    """
+
+    round: int | None
+    budget: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAnswer:
-    """The answer about the pods of one node. `moves`: the pods that would be evicted, in the order in which
-    they were tried; each has its new node, or none. `stay`: pods that a drain leaves alone, with the reason.
+    """The answer about the pods of one node.
+
+    `moves`: the pods that would be evicted, in that order; each has its new node, or none. `refused`: those
+    of them that are not evicted at once, by `namespace/name`. `stay`: pods that a drain leaves alone, with
+    the reason.
     """
 
     node: str
     moves: Sequence[PodFit]
     stay: Mapping[str, str]
+    refused: Mapping[str, Eviction] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def stuck(self) -> list[PodFit]:
         """The pods that could not move elsewhere."""
         return [one for one in self.moves if not one.node]
+
+    @property
+    def blocked(self) -> list[str]:
+        """The pods that budgets do not let go as long as nothing else changes."""
+        return [pod for pod, one in self.refused.items() if one.round is None]
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer of `GET /berth/v1/nodes/NAME/drain`."""
@@ -152,9 +196,18 @@ class DrainAnswer:
                     "to": one.node or None,
                     "message": one.message,
                     "rejections": [] if one.node else [item.as_json() for item in one.rejections],
+                    **_eviction_json(self.refused.get(one.pod)),
                 }
                 for one in self.moves
             ],
             "stuck": len(self.stuck),
+            "blocked": len(self.blocked),
             "stay": [{"pod": pod, "reason": reason} for pod, reason in self.stay.items()],
+            "notes": list(self.notes),
         }
+
+
+def _eviction_json(refused: Eviction | None) -> dict[str, Any]:
+    if refused is None:
+        return {"round": 1, "budget": None, "refusal": ""}
+    return {"round": refused.round, "budget": refused.budget, "refusal": refused.message}

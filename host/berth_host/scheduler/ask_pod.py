@@ -1,5 +1,6 @@
 """One question about one pod over a held snapshot: where would it go?
 
+    ask_gates    PreEnqueue, as in the queue
     search_pod   PreFilter, Filter, Score, PostFilter, as in the pod's scheduling cycle -> `Found`
     ask_pod      the same, as the answer that users read (`PodFit`)
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.explain.diagnosis import NodeScore
-from berth_host.explain.pod_fit import PodFit, Preemption
+from berth_host.explain.pod_fit import ClosedGate, PodFit, Preemption
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.metrics.series import instant_s
@@ -37,6 +39,8 @@ from berth_host.scheduler.search import ScheduleResult, SearchStart
 LEFT_OUT: Final = Status.unresolvable("node(s) were left out of the question")
 _DRAINED: Final = Status.unresolvable("node(s) were being drained")
 Rows = NDArray[np.intp]
+AboutAttempt = Callable[[Attempt | None], None]
+"""A function that is told the attempt about which plugins may ask the host; None: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +101,29 @@ class Found:
         )
 
 
+async def ask_gates(framework: Framework, pod: Pod) -> tuple[list[ClosedGate], list[str]]:
+    """Ask every PreEnqueue plugin about the pod; return those that keep it out of the queue, and notes.
+
+    The queue stops at the first closed gate, and asks again after a plugin failed; a question does neither.
+    """
+    gates, notes = [], []
+    queued = QueuedPodInfo(pod, timestamp_us=0).as_queued_pod()
+    for client in framework.plugins_at(ExtensionPoint.PRE_ENQUEUE):
+        if client.in_scope(pod):
+            (status,) = await client.pre_enqueue([queued])
+            if not status.is_success:
+                gates.append(ClosedGate(plugin=client.name, message=status.message))
+            notes += [f"{client.name}: {reason}" for reason in status.reasons if status.is_success]
+    return gates, notes
+
+
 async def ask_pod(
     steps: SearchSteps,
     profile: Profile,
     nodes: NodeTable,
     pod: Pod,
     *,
-    about: Callable[[Attempt | None], None] = lambda _: None,
+    about: AboutAttempt = lambda _: None,
     without: str = "",
     preempts: bool = False,
     scores: bool = True,

@@ -1,6 +1,6 @@
 """Questions over a held snapshot, which leave no trace: where would a pod go, who could not leave a node?
 
-    Questions.fit       one pod (`ask_pod`) between two cycles of a running host
+    Questions.fit       one pod (`ask_gates`, `ask_pod`) between two cycles of a running host
     Questions.refit     the same about a pod of the cluster, which may be on a node
     Questions.drain     the pods of one node, one after the other, each with the room that the others left
     Questions.simulate  many pods, also on nodes that do not exist (`simulating`)
@@ -11,12 +11,13 @@ Nothing is assumed, reserved, nominated or evicted. `FrameworkAlone` asks by `as
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from berth_sdk.tables import ObjectStore
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
@@ -24,12 +25,17 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.endpoints import UnknownObjectError
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_fit import DrainAnswer, PodFit
-from berth_host.scheduler.ask_pod import ask_pod
+from berth_host.explain.pod_fit import DrainAnswer, Eviction, PodFit
+from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
+from berth_host.scheduler.disruptions import Disruptions, is_replaced
 from berth_host.scheduler.schedule_one import Scheduler
 from berth_host.scheduler.simulating import HostRoom, Simulation, Wanted, profile_of
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_UNWATCHED: Final = (
+    "PodDisruptionBudgets are not considered: this scheduler does not watch them, as no profile has a"
+    " PostFilter plugin"
+)
 
 
 class AskedHost(Protocol):
@@ -57,6 +63,11 @@ class AskedHost(Protocol):
         """The snapshot of the scheduling cycles."""
         ...
 
+    @property
+    def budgets(self) -> ObjectStore | None:
+        """The PodDisruptionBudgets; None: the host does not watch them."""
+        ...
+
 
 class Questions:
     """The questions to one running host. One runs at a time, while no scheduling cycle runs."""
@@ -73,10 +84,12 @@ class Questions:
         scheduler = self._host.scheduler
         profile = profile_of(pod, scheduler.profiles)
         async with scheduler.undisturbed() as about:
+            gates, notes = await ask_gates(profile.framework, pod)
             found = await ask_pod(
                 scheduler.steps, profile, self._host.snapshot.nodes, pod, about=about, preempts=True
             )
-        return replace(found, nearest=nearest(pod, found.verdicts, self._host))
+        near = nearest(pod, found.verdicts, self._host)
+        return replace(found, nearest=near, gates=gates, notes=[*notes, *found.notes])
 
     async def refit(self, key: str) -> PodFit | None:
         """Return where the pod `namespace/name` of the cluster would go now; None if there is no such pod.
@@ -101,11 +114,12 @@ class Questions:
     async def drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere, and which could not.
 
-        All these pods leave the node at once, as in a drain, and are then placed one after the other, those
-        of the highest priority first. Nobody is preempted for them. Raises UnknownObjectError.
+        The pods that their PodDisruptionBudgets let go leave the node at once, as in a drain, and are then
+        placed one after the other, those of the highest priority first. Then the next ones leave, for which
+        those made room in their budgets, and so on; at last those that no budget lets go. Nobody is preempted
+        for them. Raises UnknownObjectError.
         """
         scheduler, snapshot = self._host.scheduler, self._host.snapshot
-        moves: list[PodFit] = []
         async with scheduler.undisturbed() as about:
             node = snapshot.nodes.node_named(node_name)
             if node is None:
@@ -115,23 +129,62 @@ class Questions:
             stay = {pod.key: why for pod in node.pods if (why := self._why_stays(pod))}
             leaving = [pod for pod in node.pods if pod.key not in stay]
             leaving.sort(key=lambda pod: (-pod.priority, pod.key))
+            moves, refused = await self._rounds(node_name, leaving, about)
+        notes = [_UNWATCHED] if self._host.budgets is None else []
+        return DrainAnswer(
+            node=node_name, moves=moves, stay=dict(sorted(stay.items())), refused=refused, notes=notes
+        )
+
+    async def _rounds(
+        self, node_name: str, leaving: Sequence[Pod], about: AboutAttempt
+    ) -> tuple[list[PodFit], dict[str, Eviction]]:
+        """Return the moves of all pods in the order of their evictions, and the pods that are refused at
+        first.
+        """
+        known = self._host.budgets
+        budgets = Disruptions(() if known is None else known.list(), self._pods_of)
+        moves: list[PodFit] = []
+        refused: dict[str, Eviction] = {}
+        number = 1
+        while leaving:
+            going: list[Pod] = []
+            waiting: list[Pod] = []
             for pod in leaving:
-                snapshot.remove(pod.uid)
-            for pod in leaving:
-                asked = replace(pod, node_name="", nominated_node="")
-                found = await ask_pod(
-                    scheduler.steps,
-                    profile_of(pod, scheduler.profiles),
-                    snapshot.nodes,
-                    asked,
-                    about=about,
-                    without=node_name,
-                )
-                if found.node:
-                    snapshot.assume(asked.on_node(found.node))
-                others = {name: status for name, status in found.verdicts.items() if name != node_name}
-                moves.append(replace(found, verdicts=others))
-        return DrainAnswer(node=node_name, moves=moves, stay=dict(sorted(stay.items())))
+                refusal = budgets.evict(pod)
+                if refusal is not None:
+                    refused.setdefault(pod.key, refusal)
+                elif pod.key in refused:
+                    refused[pod.key] = replace(refused[pod.key], round=number)
+                (going if refusal is None else waiting).append(pod)
+            if not going:
+                # The drain ends here. Where these could go is said all the same.
+                going, waiting = waiting, []
+            found = await self._place(node_name, going, about)
+            moves += found
+            for pod, move in zip(going, found, strict=True):
+                if move.node and is_replaced(pod):
+                    budgets.replaced(pod)
+            leaving, number = waiting, number + 1
+        return moves, refused
+
+    async def _place(self, node_name: str, going: Sequence[Pod], about: AboutAttempt) -> list[PodFit]:
+        """Take pods from their node, and return where each would go, with the room that the others left."""
+        steps, snapshot = self._host.scheduler.steps, self._host.snapshot
+        moves: list[PodFit] = []
+        for pod in going:
+            snapshot.remove(pod.uid)
+        for pod in going:
+            asked = replace(pod, node_name="", nominated_node="")
+            profile = profile_of(pod, self._host.scheduler.profiles)
+            found = await ask_pod(steps, profile, snapshot.nodes, asked, about=about, without=node_name)
+            if found.node:
+                snapshot.assume(asked.on_node(found.node))
+            others = {name: status for name, status in found.verdicts.items() if name != node_name}
+            moves.append(replace(found, verdicts=others))
+        return moves
+
+    def _pods_of(self, namespace: str) -> list[Pod]:
+        return [pod for pod in self._host.objects.pods() if pod.namespace == namespace]
 
     def _why_stays(self, pod: Pod) -> str:
         """Return why a drain leaves a pod alone, or why nobody here knows where it goes; "" if it moves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,14 @@ async def test_error_of_a_framework_that_was_not_entered_names_the_cure() -> Non
     alone = FrameworkAlone(served("endpoint: unix:///run/far.sock"))
     with pytest.raises(PluginLoadError, match="async with FrameworkAlone"):
         await alone.fits(make_pod("web"))
+
+
+async def test_fit_names_the_plugins_that_would_keep_the_pod_out_of_the_queue() -> None:
+    alone = FrameworkAlone()
+    alone.add_node(make_node("n0"))
+    gated = replace(make_pod("web"), scheduling_gates=("example.com/a",))
+    found = await alone.fit(gated)
+    assert [(gate.plugin, gate.message) for gate in found.gates] == [
+        ("SchedulingGates", "waiting for scheduling gates: [example.com/a]")
+    ]
+    assert (found.node, found.fits_now, (await alone.fit(make_pod("web"))).fits_now) == ("n0", False, True)

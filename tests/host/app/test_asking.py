@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from berth_host.app.asking import pod_of
+from berth_host.app import asking
+from berth_host.app.asking import pod_of, read_classes
+from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import QuestionError
 from berth_host.model.clock import ManualClock
+from berth_sdk.kube_object import KubeObject
 from support.hosts import World, node, pod
 
 
@@ -28,6 +33,90 @@ def test_pod_with_a_generated_name_gets_one() -> None:
     written = pod("x")
     written["metadata"] = {"generateName": "web-"}
     assert pod_of(written, ManualClock(5.0)).key == "default/web-x"
+
+
+def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        **more,
+    }
+
+
+CLASSES = [
+    priority_class("gold", 70, preemptionPolicy="Never"),
+    priority_class("usual", 5, globalDefault=True),
+    priority_class("system-node-critical", 2_000_001_000),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "priority", "never_preempts"),
+    [
+        ({"priorityClassName": "gold"}, 70, True),
+        ({}, 5, False),
+        ({"priorityClassName": "system-node-critical"}, 2_000_001_000, False),
+        ({"priority": 7}, 7, False),
+        # A pod of a cluster whose class is gone.
+        ({"priority": 8, "priorityClassName": "silver"}, 8, False),
+    ],
+    ids=["class", "default", "system", "number", "class-gone"],
+)
+async def test_priority_is_that_of_the_cluster_s_class(
+    spec: dict[str, Any], priority: int, never_preempts: bool
+) -> None:
+    async with World([node("a"), *CLASSES]) as world:
+        manifest = pod("web", **spec)
+        classes = await read_classes(world.port, [manifest])
+    found = pod_of(manifest, world.clock, classes)
+    assert (found.priority, found.never_preempts, classes.problem) == (priority, never_preempts, "")
+
+
+class Unlisted(MemoryCluster):
+    """A cluster that does not let its PriorityClasses be listed; with `hangs`, it never answers."""
+
+    hangs = False
+
+    async def list(self, resource: str, *_: Any, **__: Any) -> list[KubeObject]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise ForbiddenError(resource, "", "berth cannot list priorityclasses")
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["forbidden", "hangs"])
+async def test_answer_says_that_the_classes_could_not_be_read(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(5.0)
+    cluster = Unlisted(clock)
+    cluster.hangs = hangs
+    monkeypatch.setattr(asking, "LIST_S", 0.01)
+    classes = await read_classes(cluster, [pod("web", priority=3), pod("web")])
+    assert classes.problem.startswith("the cluster's PriorityClasses cannot be read: ")
+    assert classes.problem.endswith("give spec.priority, or let the scheduler list priorityclasses")
+    assert pod_of(pod("web"), clock, classes).priority == 0
+    assert (await read_classes(cluster, [pod("web", priority=3)])).problem == ""
+    with pytest.raises(QuestionError, match=r"gold was found; the cluster's PriorityClasses cannot be read"):
+        pod_of(pod("web", priorityClassName="gold"), clock, classes)
+
+
+async def test_answer_has_a_note_about_classes_that_could_not_be_read() -> None:
+    async with World([node("a")]) as world:
+        await world.settle()
+        world.cluster.list = Unlisted(world.clock).list  # type: ignore[method-assign]
+        found = await world.host.ask_fit(pod("web"))
+    assert (found.node, found.notes[0].split(":")[0]) == (
+        "a",
+        "the cluster's PriorityClasses cannot be read",
+    )
+
+
+async def test_misspelt_class_is_refused_with_the_nearest_one() -> None:
+    async with World([node("a"), *CLASSES]) as world:
+        with pytest.raises(QuestionError, match="gld was found; the classes are gold: name one of them"):
+            await world.host.ask_fit(pod("web", priorityClassName="gld"))
 
 
 @pytest.mark.parametrize(

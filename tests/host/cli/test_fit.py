@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -59,6 +60,65 @@ def test_drain_names_the_pods_that_could_not_move(run: Run, write: Write) -> Non
     assert run("drain", "b", "-f", cluster).exit_code == 0
     unknown = run("drain", "c", "-f", cluster)
     assert (unknown.exit_code, unknown.stderr) == (2, "there is no node c\n")
+
+
+def replica(name: str, app: str, node: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": True}
+    metadata = {"labels": {"app": app}, "ownerReferences": [owner]}
+    return pod_object(name, metadata=metadata, nodeName=node)
+
+
+def budget(app: str, **spec: object) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+    }
+
+
+def test_drain_waits_for_budgets_and_names_the_pods_that_none_lets_go(run: Run, write: Write) -> None:
+    cluster = write(
+        node_object("a"),
+        node_object("b"),
+        *(replica(f"db-{i}", "db", "b" if i == 2 else "a") for i in range(3)),
+        budget("db", minAvailable=2),
+    )
+    result = run("drain", "a", "-f", cluster)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        "a: 2 of 2 pods could move elsewhere, budgets let 1 go at once\n\n"
+        "WOULD MOVE\n  POD            TO\n  default/db-0   b\n  default/db-1   b\n\n"
+        "WAIT FOR A BUDGET\n  POD            ROUND   WHY\n"
+        "  default/db-1   2       PodDisruptionBudget default/db waits for the replacement of default/db-0\n"
+    )
+    held = write(
+        node_object("a"), node_object("b"), replica("web", "web", "a"), budget("web", maxUnavailable=0)
+    )
+    result = run("drain", "a", "-f", held)
+    assert result.exit_code == 3
+    assert (
+        "  default/web   never   PodDisruptionBudget default/web needs 1 healthy pods and has 1"
+        in result.stdout
+    )
+
+
+def test_pod_with_scheduling_gates_does_not_fit_now_and_classes_of_the_manifests_count(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    gold = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "gold"},
+        "value": 9,
+    }
+    cluster = write(node_object("a", cpu="1"), pod_object("low", cpu="1", nodeName="a"), gold)
+    asked = file_of(tmp_path, pod_object("new", schedulingGates=[{"name": "x"}], priorityClassName="gold"))
+    result = run("fit", asked, cluster)
+    assert result.exit_code == 3
+    assert result.stdout.startswith("default/new: kept out of the queue; after that it fits on no node\n")
+    assert "  SchedulingGates   waiting for scheduling gates: [x]\n" in result.stdout
+    assert "WOULD PREEMPT ON a\n  default/low\n" in result.stdout
 
 
 @pytest.mark.parametrize(

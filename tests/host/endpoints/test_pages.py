@@ -80,6 +80,10 @@ async def test_question_about_a_pod_is_answered_to_those_who_may_post(port: Serv
     )
     assert value["rejections"][0]["plugin"] == "TaintToleration"
     assert value["answeredAt"].startswith("2026-01-01T")
+    assert value["gates"] == []
+    kept_out = json.dumps(pod("late", labels={"gate": "closed"}))
+    value = json.loads((await port.ask("POST", "/berth/v1/fit", token="asks", data=kept_out)).body)
+    assert (value["node"], [gate["plugin"] for gate in value["gates"]]) == ("small-0", ["Holding"])
     reply = await port.ask("POST", "/berth/v1/fit", token="reads", data=manifest)
     assert reply.status == 403
 
@@ -116,6 +120,7 @@ async def test_body_that_is_no_pod_is_refused(port: Served, body: bytes, status:
 async def test_drain_is_answered_and_an_unknown_node_is_not_found(port: Served) -> None:
     value = json.loads((await port.ask("GET", "/berth/v1/nodes/small-1/drain", token="reads")).body)
     assert [(item["pod"], item["to"]) for item in value["moves"]] == [("default/old", "small-0")]
+    assert (value["blocked"], value["moves"][0]["round"], value["notes"]) == (0, 1, [])
     reply = await port.ask("GET", "/berth/v1/nodes/small-9/drain", token="reads")
     assert (reply.status, "there is no node small-9: did you mean small-" in reply.body) == (404, True)
 

@@ -188,7 +188,7 @@ def template(**more: Any) -> pb.NodeTemplate:
         (
             pb.SimulateRequest(pods=[bytes_of(pod("web", priorityClassName="mine"))]),
             Code.INVALID_ARGUMENT,
-            "give spec.priority, the value of the class",
+            "or give spec.priority",
         ),
         (
             pb.SimulateRequest(pods=[GOOD], only_templates=True),

@@ -12,6 +12,7 @@ from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from support.hosts import World, enabling, node, pod
@@ -28,6 +29,11 @@ class NoSmall(Plugin):
     def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
         if "large" in pod.labels and "small" in node.name:
             return Status.unschedulable("too small for large pods")
+        return Status.success()
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        if "gated" in pod.pod.labels:
+            return Status.unresolvable("waits for a licence")
         return Status.success()
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
@@ -174,6 +180,15 @@ async def large_pods_stay_away(world: World) -> None:
         ("NoSmall", "too small for large pods", ("small-0",))
     ]
     assert "1 node(s) were being drained" in stuck.message
+    gated = await asked(
+        world, pod("late", labels={"gated": "yes"}, schedulingGates=[{"name": "example.com/a"}])
+    )
+    assert {gate.plugin: gate.message for gate in gated.gates} == {
+        "SchedulingGates": "waiting for scheduling gates: [example.com/a]",
+        "NoSmall": "waits for a licence",
+    }
+    # The rest of the answer is about the time after that.
+    assert (bool(gated.node), gated.fits_now, found.gates, found.fits_now) == (True, False, [], True)
 
 
 async def test_drained_pods_take_room_from_each_other_and_the_most_important_goes_first() -> None:
@@ -198,6 +213,98 @@ async def test_drained_pods_take_room_from_each_other_and_the_most_important_goe
         }
         with pytest.raises(UnknownObjectError, match="there is no node aa: did you mean a"):
             await world.host.ask_drain("aa")
+
+
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "db", "uid": "2", "controller": True}
+
+
+def replica(name: str, cpu: str = "1", **more: Any) -> dict[str, Any]:
+    """Return a pod of a ReplicaSet, on node a."""
+    made = pod(name, cpu=cpu, nodeName="a", labels={"app": "db"}, **more)
+    made["metadata"]["ownerReferences"] = [DEPLOYMENT]
+    return made
+
+
+def add_budget(world: World, name: str, allowed: int, *, healthy: int = 3) -> None:
+    """Add a PodDisruptionBudget of the pods of db, as the disruption controller has counted it."""
+    written = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "db"}}},
+        "status": {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": 2,
+            "observedGeneration": 1,
+        },
+    }
+    world.server.create(written, restore=True)
+
+
+async def test_pods_leave_in_the_rounds_that_their_budget_lets_go() -> None:
+    objects = [node("a"), node("b", cpu="2"), *(replica(f"db-{i}") for i in range(3))]
+    async with World([*objects, pod("web", nodeName="a")]) as world:
+        add_budget(world, "db", 1)
+        await world.settle()
+        answer = await drained(world, "a")
+    # db-0 makes room in the budget once it runs elsewhere, db-1 too; db-2 finds no node, after web and those.
+    assert [(one.pod, one.node) for one in answer.moves] == [
+        ("default/db-0", "b"),
+        ("default/web", "b"),
+        ("default/db-1", ""),
+        ("default/db-2", ""),
+    ]
+    waits = "PodDisruptionBudget default/db waits for the replacement of "
+    assert {pod: (one.round, one.message) for pod, one in answer.refused.items()} == {
+        "default/db-1": (2, f"{waits}default/db-0"),
+        "default/db-2": (None, f"{waits}default/db-0"),
+    }
+    assert (answer.blocked, [one.pod for one in answer.stuck]) == (
+        ["default/db-2"],
+        ["default/db-1", "default/db-2"],
+    )
+    first, _, second, last = answer.as_json()["moves"]
+    assert (first["round"], first["budget"], first["refusal"]) == (1, None, "")
+    assert (second["round"], second["budget"], last["round"]) == (2, "default/db", None)
+
+
+async def test_pods_that_wait_for_their_budget_still_count_on_the_node() -> None:
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+            ]
+        }
+    }
+    zone = {"zone": "z"}
+    guest = pod("guest", nodeName="a", priority=5, affinity=apart)
+    objects = [node("a", labels=zone), node("b", labels=zone), replica("db-0"), guest]
+    async with World(objects) as world:
+        add_budget(world, "db", 0, healthy=2)
+        await world.settle()
+        answer = await drained(world, "a")
+    guest_move, db_move = answer.moves
+    assert (guest_move.pod, guest_move.node, db_move.node) == ("default/guest", "", "b")
+    assert answer.refused["default/db-0"].message == (
+        "PodDisruptionBudget default/db needs 2 healthy pods and has 2"
+    )
+    assert answer.notes == []
+
+
+async def test_budgets_that_are_not_watched_are_named_in_the_answer() -> None:
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins: {postFilter: {disabled: [{name: '*'}]}}\n"
+    )
+    async with World([node("a"), replica("db-0")], configuration=text) as world:
+        add_budget(world, "db", 0)
+        await world.settle()
+        answer = await drained(world, "a")
+    assert (answer.refused, answer.notes[0].split(":")[0]) == (
+        {},
+        "PodDisruptionBudgets are not considered",
+    )
 
 
 async def test_questions_wait_for_cycles_and_cycles_for_questions() -> None:

@@ -54,7 +54,8 @@ watch_option = click.option(
     context_settings=SETTINGS,
     listed={
         "drain": Listed(
-            "berth_host.cli.kubectl.fit", "Say which pods of NODE could not move elsewhere, and why."
+            "berth_host.cli.kubectl.fit",
+            "Say which pods of NODE could not move elsewhere, and which ones a budget keeps.",
         ),
         "fit": Listed(
             "berth_host.cli.kubectl.fit",

@@ -1,7 +1,7 @@
 """`kubectl berth fit` and `kubectl berth drain`: questions to a running host that change nothing.
 
-Exit codes: 0 the pod fits, or all pods could move; 3 it does not, or some could not; 4 there is no such node;
-1 no answer; 2 wrong usage.
+Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not; 4 there is no such
+node; 1 no answer; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def fit(path: str, output: str, **options: Any) -> None:
     The scheduler asks its plugins between two pods, and places nothing. Its user needs the verb post on the
     nonResourceURL /berth/v1/fit.
 
-    Exit codes: 0 it fits, 3 it does not, 1 no answer, 2 wrong usage.
+    Exit codes: 0 it fits, 3 it does not or is kept out of the queue, 1 no answer, 2 wrong usage.
     """
     log.configure("ERROR")
     with reported():
         manifest = pod_in(path, standard_input.read_text)
     value = _asked(options, "/berth/v1/fit", output, fit_text, manifest)
-    sys.exit(0 if value.get("node") else DOES_NOT_FIT)
+    sys.exit(0 if value.get("node") and not value.get("gates") else DOES_NOT_FIT)
 
 
 @click.command()
@@ -58,17 +58,17 @@ def fit(path: str, output: str, **options: Any) -> None:
 @server_options
 @finding_options
 def drain(node: str, output: str, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, and why.
+    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps there.
 
-    Nothing is evicted. Pod disruption budgets are not read.
+    Nothing is evicted.
 
-    Exit codes: 0 all pods could move, 3 some could not, 4 no such node, 1 no answer, 2 wrong usage.
+    Exit codes: 0 all pods could leave, 3 some could not, 4 no such node, 1 no answer, 2 wrong usage.
     """
     log.configure("ERROR")
     if not node or "/" in node or node in (".", "..") or not node.isprintable():
         fail(AskError(f"{node!r} is not the name of a node", BAD_USAGE))
     value = _asked(options, f"/berth/v1/nodes/{quote(node, safe='')}/drain", output, drain_text)
-    sys.exit(DOES_NOT_FIT if value.get("stuck") else 0)
+    sys.exit(DOES_NOT_FIT if value.get("stuck") or value.get("blocked") else 0)
 
 
 def _asked(

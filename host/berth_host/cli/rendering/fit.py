@@ -14,11 +14,15 @@ _NAMED: Final = 4
 def fit_text(answer: Mapping[str, Any]) -> str:
     """Return where the pod would go, with scores; else its victims, the reasons and the nearest nodes."""
     pod, feasible, total = answer["pod"], answer["feasible"], answer["nodes"]
+    gates = [(gate["plugin"], gate["message"]) for gate in answer["gates"]]
+    head = f"{pod}: kept out of the queue; after that it" if gates else f"{pod}:"
     if answer["node"]:
         equal = f", as good as {count_of(answer['tied'] - 1, 'other node')}" if answer["tied"] > 1 else ""
-        sections = [f"{pod}: would go to {answer['node']}{equal}\n  {feasible} of {total} nodes fit"]
+        sections = [f"{head} would go to {answer['node']}{equal}\n  {feasible} of {total} nodes fit"]
     else:
-        sections = [f"{pod}: fits on no node\n  {answer['message']}"]
+        sections = [f"{head} fits on no node\n  {answer['message']}"]
+    if gates:
+        sections.append(f"KEPT OUT OF THE QUEUE BY\n{columns(('PLUGIN', 'REASON'), gates, indent=2)}")
     if answer["scores"]:
         sections.append(f"SCORES\n{_scores(answer['scores'])}")
     preemption = answer["preemption"]
@@ -35,10 +39,15 @@ def fit_text(answer: Mapping[str, Any]) -> str:
 
 
 def drain_text(answer: Mapping[str, Any]) -> str:
-    """Return the pods of the node that could not move, with the reasons, then those that could."""
+    """Return the pods of the node that could not move, with the reasons, then those that could, then those
+    that a budget does not let go at once.
+    """
     moves, stay = answer["moves"], answer["stay"]
+    refused = [item for item in moves if item["refusal"]]
     stuck = [item for item in moves if not item["to"]]
     could = f"{len(moves) - len(stuck)} of {count_of(len(moves), 'pod')} could move elsewhere"
+    if refused:
+        could += f", budgets let {len(moves) - len(refused)} go at once"
     sections = [f"{answer['node']}: {could}"]
     if stuck:
         rows = [row for item in stuck for row in _why(item)]
@@ -47,9 +56,13 @@ def drain_text(answer: Mapping[str, Any]) -> str:
     if len(moves) > len(stuck):
         moving = [(item["pod"], item["to"]) for item in moves if item["to"]]
         sections.append(f"WOULD MOVE\n{columns(('POD', 'TO'), moving, indent=2)}")
+    if refused:
+        rows = [(item["pod"], str(item["round"] or "never"), item["refusal"]) for item in refused]
+        sections.append(f"WAIT FOR A BUDGET\n{columns(('POD', 'ROUND', 'WHY'), rows, indent=2)}")
     if stay:
         staying = [(item["pod"], item["reason"]) for item in stay]
         sections.append(f"STAY\n{columns(('POD', 'WHY'), staying, indent=2)}")
+    sections += [f"note: {note}" for note in answer["notes"]]
     return "\n\n".join(sections) + "\n"
 
 

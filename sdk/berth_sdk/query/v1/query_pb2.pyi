@@ -59,7 +59,7 @@ class SimulateRequest(_message.Message):
     def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """REQUIRED: the pods, at most 10000: each a core/v1 Pod as JSON in UTF-8. A pod may be given as the API server has it:
         its node, status and uid are not read. Read are metadata.name, generateName, namespace, labels, annotations and
-        ownerReferences, and spec. PriorityClasses of the cluster are not read: give spec.priority.
+        ownerReferences, and spec. A pod without spec.priority has that of its PriorityClass, which the scheduler lists.
         """
 
     @_builtins.property

@@ -272,6 +272,18 @@ async def test_fit_prints_where_the_pod_of_a_file_would_go(ask: Ask, tmp_path: P
     assert value["preemption"]["node"] == "small-1"
 
 
+async def test_pod_that_a_plugin_keeps_out_of_the_queue_does_not_fit_now(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "late.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: late, labels: {gate: closed}}\n"
+        "spec: {containers: [{name: c, image: c}]}\n"
+    )
+    result = await ask("fit", "-f", str(path))
+    assert result.exit_code == 3
+    assert result.stdout.startswith("default/late: kept out of the queue; after that it would go to small-0")
+    assert "KEPT OUT OF THE QUEUE BY\n  PLUGIN    REASON\n  Holding   " in result.stdout
+
+
 async def test_fit_without_the_right_names_the_verb_and_the_path(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     result = await ask("fit", "-f", str(path))

@@ -12,6 +12,7 @@ v1.36.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -118,6 +119,12 @@ def _disruption_budget(problems: Problems, obj: Object) -> None:
     check_label_selector(problems, spec.get("selector"), "spec.selector")
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         problems.add("spec.maxUnavailable", "minAvailable is set as well: remove one of the two")
+    for name in ("minAvailable", "maxUnavailable"):
+        value = spec.get(name)
+        share = isinstance(value, str) and _SHARE.fullmatch(value) and int(value[:-1]) <= 100
+        number = isinstance(value, int) and value >= 0
+        if value is not None and not (share or number):
+            problems.add(f"spec.{name}", f"{value} is no number of pods, and no share from 0% to 100%")
 
 
 def _volume(problems: Problems, obj: Object) -> None:
@@ -182,6 +189,7 @@ _FREE: Final = frozenset(
     {"tolerations", "schedulingGates", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
 )
 _FREE_WHILE_GATED: Final = frozenset({"nodeSelector", "affinity"})
+_SHARE: Final = re.compile(r"[0-9]{1,3}%")
 _CONTAINERS: Final = ("containers", "initContainers")
 Spec = Mapping[str, Any]
 
