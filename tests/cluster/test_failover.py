@@ -23,9 +23,12 @@ from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of
 
-FAILOVERS = os.environ.get("BERTH_FAILOVERS")
-MANY = [pytest.param(int(FAILOVERS), marks=pytest.mark.long, id="many")] if FAILOVERS else []
+FAILOVERS = int(os.environ.get("BERTH_FAILOVERS") or 0)
+MANY = [pytest.param(FAILOVERS, marks=pytest.mark.long, id="many")] if FAILOVERS else []
+FAILOVER_WITHIN_S = 30
 PODS_EACH = 10
+NODES = 5 + FAILOVERS * PODS_EACH // 100
+"""A node takes 110 pods."""
 CONFIGURATION = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -37,7 +40,7 @@ leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryP
 async def api(servers: RealServers) -> AsyncIterator[ApiClient]:
     async with api_of(servers) as client:
         await wipe(client)
-        await create_all(client, (node(f"n{number}") for number in range(5)))
+        await create_all(client, (node(f"n{number}") for number in range(NODES)))
         yield client
 
 
@@ -84,6 +87,7 @@ async def replicas(servers: RealServers, tmp_path: Path, api: ApiClient) -> Asyn
     await made.kill_all()
 
 
+@pytest.mark.timeout(480 + FAILOVER_WITHIN_S * FAILOVERS)
 @pytest.mark.parametrize("failovers", [pytest.param(2, id="few"), *MANY])
 async def test_leaders_are_killed_one_after_the_other(
     servers: RealServers, api: ApiClient, replicas: Replicas, failovers: int
