@@ -285,14 +285,17 @@ async def test_pods_of_another_scheduler_are_an_error_unless_a_profile_is_named(
 class OneAnswer(query_pb2_grpc.QueryServiceServicer):
     """A berth that places every pod, for the bearer of `token`. "": it is on standby."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, *, hangs: bool = False) -> None:
         self.token = token
+        self.hangs = hangs
 
     async def Simulate(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         if not self.token:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "on standby: ask the leader")
         if ("authorization", f"Bearer {self.token}") not in tuple(context.invocation_metadata()):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the bearer token is not valid")
+        if self.hangs:
+            await asyncio.Event().wait()
         yield query_pb2.SimulateResponse(
             pods=[query_pb2.PodAnswer(index=at, template="new") for at in range(len(request.pods))]
         )
@@ -300,11 +303,11 @@ class OneAnswer(query_pb2_grpc.QueryServiceServicer):
 
 
 @asynccontextmanager
-async def replica(authority: Authority, token: str) -> AsyncIterator[str]:
+async def replica(authority: Authority, token: str, *, hangs: bool = False) -> AsyncIterator[str]:
     """Serve a replica of berth over TLS; yield its address."""
     pair = authority.issue("berth")
     server = grpc.aio.server()
-    query_pb2_grpc.add_QueryServiceServicer_to_server(OneAnswer(token), server)
+    query_pb2_grpc.add_QueryServiceServicer_to_server(OneAnswer(token, hangs=hangs), server)
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(pair.key, pair.certificate)]))
     await server.start()
     try:
@@ -335,6 +338,22 @@ async def test_leading_replica_is_found_and_gets_the_token_of_the_file(
             token_file.write_text("good\n")
             (chosen,) = await best(channel, messages, request)
             assert chosen.node_group_id == "a"
+
+
+async def test_berth_that_hangs_is_an_error_before_the_autoscaler_gives_up(
+    tmp_path: Path, messages: dict[str, Any], authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expander, "ANSWERING_S", 59.5)  # of the 60 s that `best` waits
+    token_file = tmp_path / "token"
+    token_file.write_text("good")
+    request = question(messages, [("a", 1, [pod("p")])], {"a": node("a")})
+    async with replica(authority, "good", hangs=True) as address:
+        access = Access(addresses=[address], ca=authority.pem, token_file=token_file)
+        async with expanding(tmp_path, authority, Berth(access)) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as found:
+                await best(channel, messages, request)
+    assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "fewer node groups or pods take less time" in str(found.value.details())
 
 
 async def test_berth_that_cannot_be_reached_is_an_error_that_says_what_to_do(
