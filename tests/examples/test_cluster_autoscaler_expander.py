@@ -8,106 +8,27 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import expander
 import grpc
-import kube_wire
 import pytest
 import yaml
-from berth_sdk.node import Node
-from berth_sdk.pod import Pod
 from berth_sdk.query.v1 import query_pb2, query_pb2_grpc
 from expander_berth import Access, Berth
-from expander_options import Option, RefusedError, Tried, choose, options_of
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from grpc_tools import protoc
+from support.autoscaler import messages_of, node, pod, question
 from support.certificates import Authority
 from support.examples import EXAMPLES
 
 BEST_OPTIONS: Final = "/grpcplugin.Expander/BestOptions"
-SHARE: Final = "gpu-share.berth.io/gpu-milli"
-COUNT: Final = "gpu-share.berth.io/gpu-count"
-GPUS: Final = "gpu-share.berth.io/gpu"
-# The autoscaler's own message, with what it reads and writes.
-PROTO: Final = """
-syntax = "proto3";
-package grpcplugin;
-message BestOptionsRequest {
-  repeated Option options = 1;
-  map<string, bytes> node_map = 2;
-  map<string, bytes> node_bytes_map = 3;
-}
-message BestOptionsResponse { repeated Option options = 1; }
-message Option {
-  string node_group_id = 1;
-  int32 node_count = 2;
-  string debug = 3;
-  repeated bytes pod = 4;
-  repeated bytes pod_bytes = 5;
-}
-"""
 
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the classes of the autoscaler's messages, made by protoc."""
-    folder = tmp_path_factory.mktemp("proto")
-    (folder / "expander.proto").write_text(PROTO)
-    made = ["protoc", f"-I{folder}", f"--descriptor_set_out={folder}/out", "expander.proto"]
-    assert protoc.main(made) == 0
-    files = descriptor_pb2.FileDescriptorSet.FromString((folder / "out").read_bytes())
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"grpcplugin.{name}"))
-        for name in ("BestOptionsRequest", "BestOptionsResponse")
-    }
-
-
-def pod(name: str, *, cpu: str = "1", gpus: int = 0, **spec: Any) -> dict[str, Any]:
-    """Return the fields of a pod as the autoscaler sends it; `gpus`: it takes half of so many GPUs."""
-    requests = {"cpu": cpu, "memory": "1Gi"} | ({SHARE: str(500 * gpus)} if gpus else {})
-    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
-    if gpus:
-        metadata["annotations"] = {SHARE: "500", COUNT: str(gpus)}
-    container = {"name": "c", "image": "app", "resources": {"requests": requests}}
-    return {"metadata": metadata, "spec": {"containers": [container], "priority": 0, **spec}}
-
-
-def node(name: str, *, cpu: str = "8", gpus: int = 0, **labels: str) -> dict[str, Any]:
-    """Return the fields of a template node."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
-    amounts |= {GPUS: str(gpus), SHARE: str(1000 * gpus)} if gpus else {}
-    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
-
-
-def question(
-    messages: dict[str, Any],
-    options: Sequence[tuple[str, int, Sequence[dict[str, Any]]]],
-    nodes: dict[str, dict[str, Any]],
-    *,
-    form: str = "bytes",
-) -> bytes:
-    """Return a BestOptionsRequest of (group, number of nodes, pods).
-
-    `form`: bytes, as of a new autoscaler, or messages, as an old one sends it.
-    """
-    request = messages["BestOptionsRequest"]()
-    for group, count, pods in options:
-        option = request.options.add(node_group_id=group, node_count=count)
-        of = option.pod_bytes if form == "bytes" else option.pod
-        of.extend(kube_wire.encode("Pod", one) for one in pods)
-    there = request.node_bytes_map if form == "bytes" else request.node_map
-    for group, one in nodes.items():
-        there[group] = kube_wire.encode("Node", one)
-    sent: bytes = request.SerializeToString()
-    return sent
+    return messages_of(tmp_path_factory.mktemp("proto"))
 
 
 @contextmanager
@@ -155,22 +76,32 @@ def authority() -> Authority:
 
 
 @asynccontextmanager
+async def served(folder: Path, berth: Berth) -> AsyncIterator[int]:
+    """Serve the expander with the certificate in the folder; yield the port."""
+    credentials = expander.credentials_of(folder / "tls.crt", folder / "tls.key")
+    try:
+        async with expander.serving(berth, "127.0.0.1:0", credentials) as port:
+            yield port
+    finally:
+        await berth.close()
+
+
+@asynccontextmanager
 async def expanding(folder: Path, authority: Authority, berth: Berth) -> AsyncIterator[grpc.aio.Channel]:
     """Serve the expander with a certificate; yield the channel of an autoscaler that trusts it."""
+    write_certificate(folder, authority)
+    async with served(folder, berth) as port, trusting(authority, port) as channel:
+        yield channel
+
+
+def write_certificate(folder: Path, authority: Authority) -> None:
     pair = authority.issue("expander")
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
-    credentials = expander.credentials_of(folder / "tls.crt", folder / "tls.key")
-    try:
-        async with (
-            expander.serving(berth, "127.0.0.1:0", credentials) as port,
-            grpc.aio.secure_channel(
-                f"127.0.0.1:{port}", grpc.ssl_channel_credentials(authority.pem)
-            ) as channel,
-        ):
-            yield channel
-    finally:
-        await berth.close()
+
+
+def trusting(authority: Authority, port: int) -> grpc.aio.Channel:
+    return grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(authority.pem))
 
 
 async def best(channel: grpc.aio.Channel, messages: dict[str, Any], request: bytes) -> list[Any]:
@@ -277,6 +208,24 @@ async def test_pods_of_another_scheduler_are_an_error_unless_a_profile_is_named(
     async with expanding(tmp_path, authority, berth) as channel:
         (chosen,) = await best(channel, messages, request)
         assert chosen.node_group_id == "a"
+
+
+async def test_renewed_certificate_is_used_without_a_restart_and_a_missing_one_is_not(
+    tmp_path: Path, messages: dict[str, Any], authority: Authority
+) -> None:
+    newer = Authority("newer")
+    write_certificate(tmp_path, authority)
+    request = question(messages, [], {})
+    async with served(tmp_path, Berth(Access(addresses=["127.0.0.1:1"]))) as port:
+        write_certificate(tmp_path, newer)
+        async with trusting(newer, port) as channel:
+            assert await best(channel, messages, request) == []
+        async with trusting(authority, port) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await best(channel, messages, request)
+        (tmp_path / "tls.key").unlink()
+        async with trusting(newer, port) as channel:
+            assert await best(channel, messages, request) == []
 
 
 # --- berth is away, or refuses ---------------------------------------------------------------------------
@@ -397,80 +346,13 @@ async def test_question_that_cannot_be_read_is_an_error(
     assert text in str(found.value.details())
 
 
-# --- the choice ------------------------------------------------------------------------------------------
-
-
-def option(group: str, cpu: str, pods: int, count: int = 1) -> Option:
-    return Option(
-        group=group,
-        count=count,
-        node=Node.from_object({"apiVersion": "v1", "kind": "Node", **node(group, cpu=cpu)}),
-        pods=[Pod.from_object({"apiVersion": "v1", "kind": "Pod", **pod(f"p{i}")}) for i in range(pods)],
-    )
-
-
-async def tried_of(
-    options: Sequence[Option], fitting: dict[str, int], late: str = ""
-) -> tuple[list[str], list[str]]:
-    """Choose where only so many pods of a group fit. Return the best groups, and the groups asked about."""
-    asked: list[str] = []
-
-    async def try_option(one: Option, _: float) -> Tried:
-        asked.append(one.group)
-        if one.group == late:
-            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "too late")
-        return Tried(option=one, placed=one.pods[: fitting.get(one.group, len(one.pods))], reason="")
-
-    found = await choose(options, try_option, time.monotonic() + 60)
-    return [one.option.group for one in found], asked
-
-
-async def test_only_options_that_can_still_be_the_best_are_asked_about() -> None:
-    options = [
-        option("huge", "64", 4),
-        option("fits", "8", 4),
-        option("few", "2", 2),
-        option("none", "8", 4, 0),
-    ]
-    assert await tried_of(options, {}) == (["fits"], ["fits"])
-    assert await tried_of(options, {"fits": 3}) == (["huge"], ["fits", "huge"])
-    assert await tried_of(options, {"fits": 1, "huge": 1}) == (["few"], ["fits", "huge", "few"])
-    assert await tried_of(options, {"fits": 0, "huge": 0, "few": 0}) == ([], ["fits", "huge", "few"])
-
-
-async def test_out_of_time_a_whole_option_is_good_enough_and_a_part_of_one_is_not() -> None:
-    options = [option("a", "8", 4), option("b", "8", 4)]
-    assert await tried_of(options, {}, late="b") == (["a"], ["a", "b"])
-    with pytest.raises(RefusedError, match="too late"):
-        await tried_of(options, {"a": 3}, late="b")
-
-
-def test_unused_share_counts_cpu_memory_and_extended_resources() -> None:
-    wide = option("wide", "8", 4, count=2)
-    assert wide.unused(wide.pods) == pytest.approx(((1 - 4 / 16) + (1 - 4 / 64)) / 2)
-    gpus = Node.from_object({"apiVersion": "v1", "kind": "Node", **node("gpu", cpu="4", gpus=1)})
-    with_gpus = Option(group="gpu", count=1, node=gpus, pods=wide.pods)
-    assert with_gpus.unused(wide.pods) == pytest.approx((0 + (1 - 4 / 32) + 1 + 1) / 4)
-
-
-def test_bytes_count_where_both_forms_are_there(messages: dict[str, Any]) -> None:
-    """A cluster-autoscaler between both forms sends both."""
-    both = question(messages, [("a", 1, [pod("new")])], {"a": node("a", cpu="8")})
-    old = question(messages, [], {"a": node("a", cpu="1")}, form="messages")
-    (found,) = options_of(both + old)
-    assert found.node.allocatable["cpu"] == 8000
-    assert [one.name for one in found.pods] == ["new"]
-
-
 # --- the command -----------------------------------------------------------------------------------------
 
 
 def test_command_serves_over_tls_until_it_is_terminated(
     tmp_path: Path, messages: dict[str, Any], authority: Authority, plain_berth: str
 ) -> None:
-    pair = authority.issue("expander")
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.key)
+    write_certificate(tmp_path, authority)
     command = [sys.executable, str(EXAMPLES / "cluster_autoscaler_expander" / "expander.py")]
     command += ["--berth", plain_berth, "--berth-plaintext", "--listen", "127.0.0.1:0"]
     command += ["--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")]
