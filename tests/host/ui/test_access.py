@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,59 @@ from berth_bench.ui.chromium import Page
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.pages import Answers
 from support.holding_world import holding_world
+from support.hosts import World, node, pod
 from support.serving import FakeProcess
 
 pytestmark = pytest.mark.slow
 FOCUSED = "document.activeElement"
+SOON_S = 0.05
+LEAST_CONTRAST = 4.5
+"""WCAG 2.2, 1.4.3 (AA), of text of usual size."""
+CONTRASTS = """
+(() => {
+  const parts = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([red, green, blue]) => {
+    const [r, g, b] = [red, green, blue].map((value) => value / 255)
+      .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = parts(getComputedStyle(one).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.body.querySelectorAll('*')) {
+    const isText = [...element.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && one.data.trim());
+    if (!isText || !element.checkVisibility()) continue;
+    const own = light(parts(getComputedStyle(element).color));
+    const [one, two] = [own, light(behind(element))].sort((a, b) => b - a);
+    found.push([element.innerText.slice(0, 40) || element.tagName, (one + 0.05) / (two + 0.05)]);
+  }
+  return found;
+})()
+"""
 
 
 @pytest_asyncio.fixture
-async def url(page: Page, tmp_path: Path) -> AsyncIterator[str]:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with holding_world("in_process", tmp_path) as world:
-        server = LoopbackServer(Answers(FakeProcess(world.host.configuration, world.host)).answer)
+        yield world
+
+
+@pytest_asyncio.fixture
+async def url(page: Page, world: World) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        process = FakeProcess(world.host.configuration, world.host)
+        server = LoopbackServer(Answers(process, SOON_S).answer)
+        stack.push_async_callback(server.stop)
         await server.start(0)
         await page.open(server.url)
         await page.until("document.querySelectorAll('.scroll tbody a').length === 3")
         yield server.url
         await page.open("about:blank")
-        await server.stop()
 
 
 async def test_tab_reaches_every_control_and_shows_where_it_is(page: Page, url: str) -> None:
@@ -88,3 +126,70 @@ async def test_colours_follow_the_browser(page: Page, url: str) -> None:
     await page.dark()
     dark = await page.value("getComputedStyle(document.body).backgroundColor")
     assert (light, dark) == ("rgb(255, 255, 255)", "rgb(18, 24, 30)")
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+async def test_every_text_stands_out_from_what_is_behind_it(page: Page, url: str, *, is_dark: bool) -> None:
+    await page.dark(on=is_dark)
+    for view, ready in (
+        ("#/queue", "'.scroll tbody a'"),
+        ("#/pods/default/huge?node=tainted", "'.timeline li'"),
+        ("#/pods/default/web", "'.bars i'"),
+        ("#/nodes?pod=default%2Fhuge&node=tainted", "'.legend .key'"),
+        ("#/plugins", "'main table tbody tr'"),
+        ("#/groups", "'.none'"),
+        ("#/pods/default/nobody", "'#problem:not([hidden])'"),
+    ):
+        await page.open("about:blank")
+        await page.open(f"{url}{view}")
+        await page.until(f"document.querySelector({ready})")
+        await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found = await page.value(CONTRASTS)
+        assert len(found) > 10
+        assert [one for one in found if one[1] < LEAST_CONTRAST] == [], view
+
+
+async def test_keyboard_stays_with_its_row_when_others_come_before_it(
+    page: Page, url: str, world: World
+) -> None:
+    await page.value(
+        "{ const order = document.getElementById('queue-order'); order.value = 'name';"
+        " order.dispatchEvent(new Event('change')); }"
+    )
+    await page.value("document.querySelectorAll('.scroll tbody a')[1].focus()")
+    assert await page.value(f"{FOCUSED}.textContent") == "default/huge"
+    for index in range(60):
+        world.server.create(pod(f"a{index:02}", cpu="100"))
+    await page.until("document.querySelector('.scroll table').getAttribute('aria-rowcount') === '64'")
+    assert await page.value(f"{FOCUSED}.textContent") == "default/huge"
+    box = await page.value("document.querySelector('.scroll').getBoundingClientRect().toJSON()")
+    row = await page.value(f"{FOCUSED}.getBoundingClientRect().toJSON()")
+    assert box["top"] < row["top"] < row["bottom"] < box["bottom"]
+    await page.press("ArrowDown")
+    assert await page.value(f"{FOCUSED}.textContent") == "default/kept-out"
+
+
+async def test_heat_map_passes_its_keys_through_a_screen_reader_and_keeps_its_node(
+    page: Page, url: str, world: World
+) -> None:
+    await page.open(f"{url}#/nodes")
+    await page.until("document.querySelectorAll('.scroll tbody a').length === 3")
+    names = [name for role, name in await page.tree() if role == "application"]
+    assert len(names) == 1
+    assert names[0].startswith("Nodes. 3 nodes: ")
+    await page.value("document.querySelector('canvas').focus()")
+    await page.press("End")
+    detail = "document.querySelector('[aria-label=\"The chosen node\"]')"
+    assert (await page.value(f"{detail}.innerText")).startswith("tainted")
+    # Another node comes before the chosen one, which is read out only once.
+    await page.value(
+        "window.readOut = 0; new MutationObserver(() => { readOut += 1; })"
+        f".observe({detail}, {{ childList: true }})"
+    )
+    world.server.create(node("another"))
+    await page.until("document.querySelectorAll('.scroll tbody a').length === 4")
+    assert (await page.value(f"{detail}.innerText")).startswith("tainted")
+    assert await page.value("window.readOut") == 0
+    await page.press("ArrowLeft")
+    assert (await page.value(f"{detail}.innerText")).startswith("small-1")
+    assert await page.value("window.readOut") == 1
