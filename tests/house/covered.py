@@ -41,7 +41,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.rpc.served.requests": "host/rpc/served/test_grpc_transport.py",
         "berth_host.rpc.served.sender": "host/rpc/served/test_framed_calls.py",
         "berth_host.rpc.route": "host/rpc/test_relay.py",
-        "berth_host.endpoints.query_server": "host/endpoints/test_query_service.py",
         "berth_host.scheduler.ask_pod": "host/scheduler/test_questions.py",
         "berth_host.scheduler.attempt": "host/scheduler/test_schedule_one.py",
         "berth_host.scheduler.group_attempt": "host/scheduler/test_schedule_group.py",
@@ -94,7 +93,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.wire.status": "host/rpc/served/test_statuses.py",
     },
     RECORD: {
-        "berth_host.explain.simulated": "host/scheduler/test_simulating.py",
         "berth_host.attach.feed": "host/rpc/served/test_loopback.py",
         "berth_host.framework.answers": "host/framework/kept/test_states.py",
         "berth_host.queue.seams": "host/queue/test_flush_timers.py",
