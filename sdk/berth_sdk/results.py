@@ -279,13 +279,16 @@ def queued_pod(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPod:
-    """A pod that waits at Permit. `deadline_s`: Unix seconds of the first timeout."""
+    """A pod that waits at Permit. `deadline_s`: Unix seconds of the first timeout.
+
+    A decision needs `pod` and `cycle_id` alone: a plugin may make one of them for a pod whose Permit is open.
+    """
 
     pod: Pod
     cycle_id: str
-    node_name: str
-    pending_plugins: tuple[str, ...]
-    deadline_s: float
+    node_name: str = ""
+    pending_plugins: tuple[str, ...] = ()
+    deadline_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ _TAKEN: Final = frozenset(
         "grpc",
         "numpy",
         "pytest",
+        "test",  # Python's own, which sys.stdlib_module_names leaves out
         "tests",
     }
 )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 
 from berth_sdk.serve.optional_services import services_on
+from berth_sdk.wire.addresses import host_and_port, socket_problem
 
 _TIMEOUT_S: Final = 5.0
 
@@ -70,8 +71,9 @@ def connection(options: Namespace) -> Connection:
         "--tls-cert": options.tls_cert,
         "--tls-key": options.tls_key,
     }
-    if not options.endpoint.isprintable() or not (options.tls_server_name or "").isprintable():
-        raise OptionError(f"{options.endpoint!r} is not an address: write unix:PATH or HOST:PORT")
+    _check_endpoint(options.endpoint)
+    if not (options.tls_server_name or "").isprintable():
+        raise OptionError(f"--tls-server-name {options.tls_server_name!r} is no name")
     missing = [name for name, path in given.items() if not path]
     if len(missing) == len(given) and not options.tls_server_name:
         return None, ()
@@ -86,6 +88,18 @@ def connection(options: Namespace) -> Connection:
         grpc.ssl_channel_credentials(authority, key, certificate),
         (("grpc.ssl_target_name_override", name),) if name else (),
     )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Raise OptionError for an address that gRPC would read as another one, or as none."""
+    if endpoint.startswith("unix:"):
+        path = endpoint.removeprefix("unix:").removeprefix("//")
+        problem = socket_problem(path) if path and path.isprintable() else "write unix:PATH"
+    else:
+        found = host_and_port(endpoint)
+        problem = "" if found is not None and found[1] else "write unix:PATH or HOST:PORT, as 127.0.0.1:7001"
+    if problem:
+        raise OptionError(f"{endpoint!r} is not an address: {problem}")
 
 
 def _channel(

@@ -33,8 +33,10 @@ def serve_reloading(words: Sequence[str], names: Iterable[str]) -> int:
         print(f"berth-sdk serve: {FLAG} finds no file of {', '.join(names)} to watch", file=sys.stderr)
         return 2
     stops: SimpleQueue[int] = SimpleQueue()  # a handler may put to it at any moment
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: stops.put(number))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # The child has a session of its own: it would outlive a terminal that closes. `nohup` ignores SIGHUP.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: stops.put(number))
     while True:
         seen = stamps(folders)
         child = subprocess.Popen(command, start_new_session=True)

@@ -95,6 +95,7 @@ def test_written_configuration_schedules_with_the_plugin_in_a_child(
     [
         pytest.param(["Rack_Aware"], "did you mean rack-aware?", id="capitals"),
         pytest.param(["RackAware"], "did you mean rack-aware?", id="name of a class"),
+        pytest.param(["test"], "'test' is a name of Python's own", id="Python's own"),
         pytest.param(["1rack"], "'1rack' is no name", id="digit first"),
         pytest.param(["class"], "add a word, as in class-plugin", id="word of Python"),
         pytest.param(["json"], "add a word, as in json-plugin", id="module of Python"),

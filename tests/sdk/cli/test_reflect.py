@@ -70,6 +70,20 @@ def test_reflect_presents_its_certificate_to_a_server_with_tls(
         assert "UNAVAILABLE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["reflect", "conformance"])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "unix:", "unix://", "localhost", ":7001", "http://127.0.0.1:7001", "127.0.0.1:99999", "127.0.0.1:0"],
+)
+def test_what_is_no_address_is_refused_with_the_form(
+    command: str, endpoint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, endpoint]) == 2
+    said = capfd.readouterr().err
+    assert f"{endpoint!r} is not an address: write unix:PATH" in said
+    assert len(said.splitlines()) == 1  # gRPC adds no lines of its own
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

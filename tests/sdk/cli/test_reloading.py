@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -54,6 +55,29 @@ def test_changed_file_is_served_anew_also_after_an_error_in_it_and_the_old_plugi
             _until(process.stderr, "serving Changing")
         finally:
             process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_terminal_that_closes_ends_the_server_too(tmp_path: Path) -> None:
+    (tmp_path / "closing.py").write_text(
+        "from berth_sdk import Plugin, Status\n"
+        "class Closing(Plugin):\n"
+        "    def filter(self, state, pod, node):\n"
+        "        return Status.success()\n"
+    )
+    command = [sys.executable, "-m", "berth_sdk", "serve", "--reload", "closing:Closing"]
+    with subprocess.Popen(
+        [*command, "--listen", f"unix:{tmp_path / 'p.sock'}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "sdk")},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        _until(process.stderr, "serving Closing")
+        process.send_signal(signal.SIGHUP)
+        _until(process.stderr, "stopping")
         assert process.wait(30) == 0
 
 
