@@ -1,4 +1,4 @@
-"""`berth compare`: the same manifests, run with two configurations; what differs.
+"""`berth compare`: the same manifests, or a copy of a cluster, run with two configurations; what differs.
 
 Exit codes: 0 each pod has the same node with both, or none; 1 some pod differs; 2 bad input; 4 a rule did not
 run, with `--strict`; 130 Ctrl-C.
@@ -25,13 +25,18 @@ from berth_host.cli.rendering.terminal import Terminal
 from berth_host.cli.simulate import INPUT_OPTIONS, RUN_OPTIONS, finished, prepared, say
 from berth_host.cli.simulation import Finished, Prepared
 from berth_host.cli.strictness import conclude, is_strict
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.copying import ClusterCopy, copy_cluster
+from berth_host.cluster.kube.user_config import UserConfig
+from berth_host.errors.cluster import ClientConfigError, ClusterError, UnreadableClusterError
+from berth_host.process import event_loop
 
 DIFFERENT: Final = 1
 DEFAULT: Final = "the default configuration"
 
 
 def _options(command: Any) -> Any:
-    for option in reversed((*INPUT_OPTIONS, _CONFIGS, *RUN_OPTIONS)):
+    for option in reversed((*INPUT_OPTIONS, *_CLUSTER, _CONFIGS, *RUN_OPTIONS)):
         command = option(command)
     return command
 
@@ -47,12 +52,38 @@ _CONFIGS: Final = click.option(
 )
 
 
+_CLUSTER: Final = (
+    click.option(
+        "--cluster",
+        is_flag=True,
+        help="Read the objects of a cluster once, and compare with these. Nothing is written to the cluster."
+        " Manifests may be given in addition.",
+    ),
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="Kubeconfig for --cluster. Default: KUBECONFIG, or ~/.kube/config.",
+    ),
+    click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig."),
+    click.option(
+        "--move-pods",
+        is_flag=True,
+        help="Let both configurations also place the pods that have a node and a controller, except those of"
+        " DaemonSets. Default: pods that have a node keep it.",
+    ),
+)
+
+
 @click.command()
 @_options
-def compare(configs: tuple[str, ...], output: str, **options: Any) -> None:
+def compare(
+    configs: tuple[str, ...], output: str, cluster: bool, kubeconfig: str, context: str, **options: Any
+) -> None:
     """Compare two configurations: which pods move, which become pending and why, which get placed.
 
-    Runs the manifests with each configuration, from the same seed and at the same time of the clock.
+    Runs the manifests with each configuration, from the same seed and at the same time of the clock. With
+    --cluster the objects of a cluster are the manifests.
 
     Exit codes: 0 no pod differs, 1 some pod differs, 2 bad input.
     """
@@ -74,6 +105,12 @@ def compare(configs: tuple[str, ...], output: str, **options: Any) -> None:
             say(text)
 
     shared = options | {"started_s": time.time()}
+    copy = None
+    if cluster:
+        copy = _copied(kubeconfig, context)
+        shared["live"] = copy.objects
+    elif kubeconfig or context:
+        raise click.UsageError("--kubeconfig and --context go with --cluster, which reads the cluster")
     with reported():
         # Both are read before the first is run: an error in the second need not wait for the first.
         ready = [
@@ -82,7 +119,8 @@ def compare(configs: tuple[str, ...], output: str, **options: Any) -> None:
         ]
         first = _finished(ready[0], once)
         second = _finished(ready[1], once)
-    found = comparison_of(first, second, (before or DEFAULT, after or DEFAULT))
+    names = (before or DEFAULT, after or DEFAULT)
+    found = comparison_of(first, second, names, "" if copy is None else copy.server)
     if output in STRUCTURED:
         click.echo(serialized(found.as_json(), output), nl=False)
     else:
@@ -90,6 +128,16 @@ def compare(configs: tuple[str, ...], output: str, **options: Any) -> None:
         click.echo(comparison_text(found, terminal), nl=False, color=terminal.has_colour)
     conclude(tuple(dict.fromkeys((*first.lapses, *second.lapses))), strict=is_strict(options["strict"]))
     sys.exit(DIFFERENT if found.differs else 0)
+
+
+def _copied(kubeconfig: str, context: str) -> ClusterCopy:
+    """Return the objects of the cluster. Exits with 2 if they cannot be read."""
+    try:
+        config = UserConfig.find(kubeconfig, context, instead="")
+        connection = Connection(kubeconfig=config.path, context=config.context, user_agent="berth-compare")
+        return event_loop.run(copy_cluster(connection))
+    except (ClientConfigError, ClusterError, UnreadableClusterError) as err:
+        fail(str(err))
 
 
 def _finished(ready: Prepared, once: Callable[[str], None]) -> Finished:

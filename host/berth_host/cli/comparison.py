@@ -52,9 +52,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The difference between two runs. `names`: of the two configurations. Pods in the order of the input."""
+    """The difference between two runs. Pods in the order of the input.
+
+    `names`: of the two configurations. `cluster`: the URL of the API server that was read; "": none.
+    """
 
     names: tuple[str, str]
+    cluster: str = ""
     summaries: tuple[Summary, Summary]
     moved: Sequence[Move]
     pending: Sequence[Change]
@@ -73,6 +77,7 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """Return the object of `-o json`."""
         return {
+            "cluster": self.cluster or None,
             "configurations": [
                 {"config": name, "placed": summary.placed, "pending": summary.pending}
                 for name, summary in zip(self.names, self.summaries, strict=True)
@@ -85,12 +90,16 @@ class Comparison:
         }
 
 
-def comparison_of(first: Finished, second: Finished, names: tuple[str, str]) -> Comparison:
-    """Return the difference. Both runs are of the same manifests, and none was interrupted."""
+def comparison_of(first: Finished, second: Finished, names: tuple[str, str], cluster: str = "") -> Comparison:
+    """Return the difference. Both runs are of the same manifests, and none was interrupted.
+
+    `cluster`: see `Comparison`.
+    """
     nodes = [{item.pod: item.node for item in done.report.placements} for done in (first, second)]
     before, after = nodes
     return Comparison(
         names=names,
+        cluster=cluster,
         summaries=(first.report.summary, second.report.summary),
         moved=[
             Move(pod=pod, before=node, after=after[pod], scores=_scores(second, pod, node, after[pod]))

@@ -141,7 +141,7 @@ def prepared(
     """
     log.configure(log.EVERY_ATTEMPT if options["verbose"] else "ERROR", for_people=True)
     paths = [*options["paths"], *options["more_paths"]]
-    if not paths:
+    if not paths and "live" not in options:
         message = "no manifests: give PATH or -f PATH, a file, a folder, or - for standard input"
         raise click.UsageError(message)
     request = Request(
@@ -152,6 +152,8 @@ def prepared(
         emulated_version=options["emulated_version"],
         seed=options["seed"],
         started_s=options.get("started_s"),
+        live=options.get("live", tuple),
+        move_pods=options.get("move_pods", False),
         read_stdin=read_stdin,
         plugins=own_plugins(),
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from berth_sdk.kube_object import KubeObject
 
@@ -46,7 +47,8 @@ class Request:
 
     `-` in `paths` or as `config`: the text that `read_stdin` returns. `plugins`: classes of the program, by
     name. `convert_older` True: convert a configuration of an older version to v1; False: refuse it.
-    `started_s`: the time of the run's clock at its start, in Unix seconds; None: now.
+    `started_s`: the time of the run's clock at its start, in Unix seconds; None: now. `live`: returns the
+    objects of a cluster, which belong to this run alone. `move_pods`: see `load`.
     """
 
     paths: Sequence[str]
@@ -58,6 +60,8 @@ class Request:
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     emulated_version: str = ""
     started_s: float | None = None
+    live: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    move_pods: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def prepare(request: Request) -> Prepared:
     clock = ManualClock(float(int(time.time() if request.started_s is None else request.started_s)))
     gatekeeping = Gatekeeping()
     server = ApiServer(clock, gatekeeping)
-    loaded = load(request.paths, server, request.read_stdin)
+    loaded = load(request.paths, server, request.read_stdin, request.live(), move_pods=request.move_pods)
     unread = _groups_without_gate(loaded_configuration, server)
     loaded = replace(loaded, warnings=(*loaded.warnings, *gatekeeping.quotas.uncounted(), *unread))
     return Prepared(request, loaded_configuration, clock, server, loaded)

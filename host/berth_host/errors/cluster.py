@@ -103,5 +103,16 @@ class TimedOutError(UnavailableError):
     """No answer in time: the outcome is unknown."""
 
 
+class UnreadableClusterError(HostError):
+    """The user may not list kinds of objects of a cluster. `resources`: all these kinds, as a `Need` spells
+    them.
+    """
+
+    def __init__(self, server: str, resources: Sequence[str], said: str) -> None:
+        self.resources = tuple(resources)
+        cure = "a ClusterRole must allow the verb list on these resources"
+        super().__init__(f"{server}: {', '.join(resources)} cannot be listed ({said}): {cure}")
+
+
 class ClientConfigError(HostError):
     """The configuration for reaching the API server is missing or wrong. The text ends in the cure."""

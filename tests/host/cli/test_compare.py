@@ -40,6 +40,7 @@ def test_equal_configurations_differ_in_no_pod(run: Run, write: Write, tmp_path:
     same = config(tmp_path, "same.yaml", HEAD)
     value = found(run("compare", "--config", same, "--config", same, "-f", path, "-o", "json"), 0)
     assert value == {
+        "cluster": None,
         "configurations": [{"config": same, "placed": 9, "pending": 0}] * 2,
         "moved": [],
         "becomePending": [],
@@ -87,6 +88,30 @@ def test_pod_that_moves_shows_the_scores_that_moved_it(run: Run, write: Write, t
     assert shown["moved"][0]["scoreDifference"]["NodeResourcesFit"] > 0
 
 
+def controlled(name: str, kind: str = "ReplicaSet", **more: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "1", "controller": True}
+    metadata = {"ownerReferences": [owner], **more.pop("metadata", {})}
+    return pod_object(name, cpu="1", nodeName="empty", metadata=metadata, **more)
+
+
+def test_pods_that_can_move_are_placed_again_by_both_configurations(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    used = pod_object("used", cpu="4", nodeName="full")
+    stay = (
+        controlled("agent", "DaemonSet"),
+        controlled("going", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        pod_object("alone", nodeName="empty"),
+    )
+    nodes = (node_object("full", cpu="8"), node_object("empty", cpu="8"))
+    path = write(*nodes, used, *stay, controlled("web") | {"status": {"phase": "Running"}})
+    packed = config(tmp_path, "packed.yaml", PACKED)
+    assert found(run("compare", "--config", packed, "-f", path, "-o", "json"), 0)["same"] == 5
+    value = found(run("compare", "--config", packed, "-f", path, "--move-pods", "-o", "json"), 1)
+    assert [(one["pod"], one["to"]) for one in value["moved"]] == [("default/web", "full")]
+    assert value["same"] == 4
+
+
 def test_manifests_from_standard_input_are_read_for_both_runs(run: Run, write: Write, tmp_path: Path) -> None:
     text = yaml.safe_dump_all([node_object("a"), pod_object("web")])
     first, second = (config(tmp_path, name, HEAD) for name in ("a.yaml", "b.yaml"))
@@ -101,8 +126,13 @@ def test_manifests_from_standard_input_are_read_for_both_runs(run: Run, write: W
         (("--config", "a.yaml", "--config", "b.yaml", "--config", "c.yaml"), "--config is given 3 times"),
         (("--config", "-", "--config", "-"), "standard input can be read once"),
         (("--config", "none.yaml"), "none.yaml"),
+        (("--config", "a.yaml", "--context", "x"), "--kubeconfig and --context go with --cluster"),
+        (
+            ("--config", "a.yaml", "--cluster", "--kubeconfig", "/none/x"),
+            "there is no kubeconfig /none/x: give",
+        ),
     ],
-    ids=["none", "three", "input-twice", "missing"],
+    ids=["none", "three", "input-twice", "missing", "context", "no-kubeconfig"],
 )
 def test_bad_input_exits_with_2(run: Run, write: Write, arguments: tuple[str, ...], said: str) -> None:
     result = run("compare", *arguments, "-f", write(node_object("a"), pod_object("web")))

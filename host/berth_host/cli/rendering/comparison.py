@@ -16,6 +16,8 @@ def comparison_text(found: Comparison, terminal: Terminal = PLAIN) -> str:
         for name, summary in zip(found.names, found.summaries, strict=True)
     ]
     sections = [columns((), heads)]
+    if found.cluster:
+        sections.insert(0, f"cluster {found.cluster}, as it was read")
     if found.moved:
         rows = [(item.pod, item.before, item.after, _why_moved(item)) for item in found.moved]
         sections.append(_titled("MOVED", ("POD", "FROM", "TO", "WHY"), rows, terminal))

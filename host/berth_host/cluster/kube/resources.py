@@ -93,6 +93,11 @@ _BUILT_IN: Final = {
 _API_VERSION_OF_KIND: Final = {found.kind: found.api_version for found in _BUILT_IN.values()}
 
 
+def built_in() -> list[ApiResource]:
+    """Return the resources that need no discovery."""
+    return list(_BUILT_IN.values())
+
+
 def api_version_of(kind: str) -> str:
     """Return the API version of a built-in kind; "v1" for any other kind."""
     return _API_VERSION_OF_KIND.get(kind, "v1")

@@ -21,6 +21,7 @@ from berth_host.yaml.reader import read_one
 from berth_host.yaml.scalars import YamlTextError
 
 _DEFAULT_NAMESPACE = "default"
+_INSTEAD = ", or name the scheduler with --server https://HOST:10259"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +35,16 @@ class UserConfig:
     namespace: str
 
     @classmethod
-    def find(cls, kubeconfig: str = "", context: str = "") -> UserConfig:
-        """Find the files and the context. Raises ClientConfigError if there are no files, or no context."""
+    def find(cls, kubeconfig: str = "", context: str = "", *, instead: str = _INSTEAD) -> UserConfig:
+        """Find the files and the context. Raises ClientConfigError if there are no files, or no context.
+
+        `instead`: what the user can do without a kubeconfig, for the error.
+        """
         paths = [kubeconfig] if kubeconfig else _paths()
         existing = [path for path in paths if is_file(expanded(path))]
         if not existing:
-            raise ClientConfigError(
-                f"there is no kubeconfig {', '.join(paths)}: give one with --kubeconfig or KUBECONFIG,"
-                " or name the scheduler with --server https://HOST:10259"
-            )
+            cure = f"give one with --kubeconfig or KUBECONFIG{instead}"
+            raise ClientConfigError(f"there is no kubeconfig {', '.join(paths)}: {cure}")
         contents = [_read(path) for path in existing]
         name = context or next(filter(None, (content.get("current-context") for content in contents)), None)
         for content in contents:

@@ -10,7 +10,7 @@ are checked. The names of objects of unknown kinds are kept, for a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final
@@ -72,10 +72,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as written in the input."""
+    """One object as written in the input. `expands`: a workload stands for its pods; False: they are in the
+    input, as far as they exist.
+    """
 
     origin: Origin
     obj: Mapping[str, Any]
+    expands: bool = True
 
     @property
     def kind(self) -> str:
@@ -227,6 +230,7 @@ _FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "
 _FINISHED: Final = ("Succeeded", "Failed")
 _SHOWN: Final = 3
 """The most pods or namespaces that a warning names."""
+_CLUSTER: Final = Source("the cluster", "")
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 
 
@@ -248,10 +252,24 @@ class Loaded:
     """The API server's messages about pods that an admission plugin refused, by `namespace/name`."""
 
 
-def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str]) -> Loaded:
-    """Load files, folders and standard input (`-`) into `server`. Raises ManifestError with all problems."""
+def load(
+    paths: Sequence[str],
+    server: ApiServer,
+    read_stdin: Callable[[], str],
+    live: Iterable[Mapping[str, Any]] = (),
+    *,
+    move_pods: bool = False,
+) -> Loaded:
+    """Load files, folders and standard input (`-`) into `server`. Raises ManifestError with all problems.
+
+    `live`: objects of a cluster, which come first. `move_pods`: take the pods that can move off their nodes
+    (`workloads.moved`).
+    """
     sources, problems = sources_of(paths, read_stdin)
     reading = read(sources)
+    reading.manifests[:0] = [Manifest(_origin_of(obj), obj, expands=False) for obj in live]
+    if move_pods:
+        reading.manifests = [replace(one, obj=workloads.moved(one.obj)) for one in reading.manifests]
     loader = _Loader(server, reading.manifests)
     for manifest in sorted(reading.manifests, key=_rank):
         loader.add(manifest)
@@ -264,11 +282,15 @@ def load(paths: Sequence[str], server: ApiServer, read_stdin: Callable[[], str])
     gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
     warnings = (
         *(*reading.warnings, *loader.warnings),
-        *(*_own_priorities(loader.own_priorities), *_pod_security(server)),
+        *(*_own_priorities(loader.own_priorities), *(_pod_security(server) if sources else ())),
     )
     return Loaded(
         tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps, loader.refused
     )
+
+
+def _origin_of(obj: Mapping[str, Any]) -> Origin:
+    return Origin(_CLUSTER, 1, f"{obj['kind']} {_namespace(obj)}/{_name(obj)}")
 
 
 def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
@@ -337,7 +359,7 @@ class _Loader:
             self.finished_count += 1
             return
         stored = self._create(manifest.origin, manifest.obj)
-        if stored is not None and manifest.kind in workloads.WORKLOADS:
+        if stored is not None and manifest.expands and manifest.kind in workloads.WORKLOADS:
             self._expand(manifest.origin, stored)
 
     def _expand(self, origin: Origin, workload: KubeObject) -> None:

@@ -65,6 +65,26 @@ def pods_of(
     return made
 
 
+def moved(obj: Object) -> Object:
+    """Return a pod without its node, if its controller would make it anew elsewhere; else the object itself.
+
+    Pods of DaemonSets, static pods, pods without a controller and pods that are being deleted stay.
+    """
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    if obj["kind"] != "Pod" or not isinstance(metadata, dict) or not isinstance(spec, dict):
+        return obj
+    owners = metadata.get("ownerReferences") or ()
+    controllers = {str(one.get("kind")) for one in owners if isinstance(one, dict) and one.get("controller")}
+    if (
+        not spec.get("nodeName")
+        or not controllers - {"DaemonSet", "Node"}
+        or metadata.get("deletionTimestamp")
+    ):
+        return obj
+    free = {key: value for key, value in spec.items() if key != "nodeName"}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "spec": free}
+
+
 def claims_of(stateful_set: Object, pod_names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the claims of a StatefulSet's pods, named `<template>-<pod>`."""
     spec = stateful_set["spec"]

@@ -1,0 +1,86 @@
+"""All objects of a cluster that scheduling reads, listed once: for a comparison of configurations.
+
+Called by `cli.compare`. Nothing is watched and nothing is written. The kinds are listed one after the other,
+the nodes last, so that a pod and the node that it has just got are both there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from berth_host.cluster.coscheduling import POD_GROUPS
+from berth_host.cluster.kube.client import KubeClient
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.resources import PENDING_OR_RUNNING, ApiResource, Resources, built_in
+from berth_host.errors.cluster import ForbiddenError, NotFoundError, UnreadableClusterError
+
+_PAGE_SIZE: Final = "500"
+_NODES: Final = "nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCopy:
+    """The objects of one cluster. `server`: the URL of its API server. `content`: the objects as a JSON list.
+
+    Finished pods are left out.
+    """
+
+    server: str
+    content: bytes = field(repr=False)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the objects, parsed anew at each call."""
+        found: list[dict[str, Any]] = orjson.loads(self.content)
+        return found
+
+
+async def copy_cluster(connection: Connection) -> ClusterCopy:
+    """List all kinds that the API server serves.
+
+    Raises ClientConfigError, UnreadableClusterError with every kind that the user may not list, and other
+    ClusterErrors.
+    """
+    client = await KubeClient.open(connection)
+    try:
+        objects: list[dict[str, Any]] = []
+        refused: list[ForbiddenError] = []
+        for found in await _resources(client):
+            try:
+                objects += [item async for item in _listed(client, found)]
+            except NotFoundError:
+                continue  # not served by this API server, or switched off
+            except ForbiddenError as err:
+                refused.append(err)
+        if refused:
+            raise UnreadableClusterError(client.host, [err.resource for err in refused], str(refused[0]))
+        return ClusterCopy(server=client.host, content=orjson.dumps(objects))
+    finally:
+        await client.close()
+
+
+async def _resources(client: KubeClient) -> Sequence[ApiResource]:
+    """Return what to list, the nodes last."""
+    found = sorted(built_in(), key=lambda one: one.name == _NODES)
+    try:
+        return [await Resources(client).resolve(POD_GROUPS), *found]
+    except (NotFoundError, ForbiddenError):
+        return found
+
+
+async def _listed(client: KubeClient, found: ApiResource) -> AsyncIterator[dict[str, Any]]:
+    query = {"limit": _PAGE_SIZE}
+    if found.field_selector == PENDING_OR_RUNNING:
+        query["fieldSelector"] = found.field_selector
+    while True:
+        page = await client.request("GET", found.path(), query=query, resource=found.name)
+        for item in page.get("items") or ():
+            item["metadata"].pop("managedFields", None)
+            yield {**item, "apiVersion": found.api_version, "kind": found.kind}
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return
+        query["continue"] = token
