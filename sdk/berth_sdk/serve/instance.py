@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import grpc
+import numpy as np
 
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError, UndeclaredError
 from berth_sdk.extension_points import ExtensionPoint
@@ -49,6 +50,7 @@ from berth_sdk.wire.results import encode_descriptor
 CONTRACT: Final = (1, 0)
 _REMEMBERED_ATTACHMENTS: Final = 64
 """The fewest that the contract allows: hosts that do not lead shake hands too, each under its own id."""
+_NAMES_KEPT: Final = 50_000
 _KNOWN_POINTS: Final = frozenset(point.value for point in ExtensionPoint)
 Made: TypeAlias = dict[tuple[str, str], MadePlugin]
 """Instances by plugin name and profile."""
@@ -98,7 +100,8 @@ class Instance:
         self._max_message_bytes = 0
         """The limit of the attachment, for both directions; 0: none is configured."""
         self._stopping = False
-        self._named: tuple[list[str], NodeTable] = ([], NodeTable(NodeColumns()))
+        self._named = NodeTable(NodeColumns())
+        """The nodes that calls in NAMES mode named so far, at most about _NAMES_KEPT."""
 
     # --- attaching -----------------------------------------------------------------------------
 
@@ -223,15 +226,21 @@ class Instance:
         return found
 
     def named_nodes(self, names: list[str]) -> NodeTable:
-        """Return a table of nodes with only their names, for NAMES mode. Calls of one cycle share it."""
-        known, table = self._named
-        if known != names:
+        """Return a table of nodes with only their names, for NAMES mode.
+
+        A row is made once for each name, as that takes far longer than the rest of a call.
+        """
+        known = self._named
+        slots = known.slots_of(names)
+        if -1 in slots:
+            kept = known.names if len(known) + len(names) <= _NAMES_KEPT else []
             columns = NodeColumns()
-            for name in names:
+            # New columns, as another thread may read the old ones.
+            for name in dict.fromkeys([*kept, *names]):
                 columns.add(Node(name=name))
-            table = NodeTable(columns)
-            self._named = (names, table)
-        return table
+            known = self._named = NodeTable(columns)
+            slots = known.slots_of(names)
+        return known.take(np.array(slots, dtype=np.intp))
 
     def check_size(self, answer: bytes) -> None:
         """Raise CallRefusedError for an answer over the agreed size."""

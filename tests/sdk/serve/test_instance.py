@@ -289,3 +289,26 @@ def test_the_copy_holds_what_the_arguments_need(serve: Serve) -> None:
     host.attach(args={"claim": "c"})
     assert copy.version is None
     assert copy.objects("persistentvolumeclaims").list() == []
+
+
+def test_nodes_in_names_mode_are_made_once_and_given_as_asked(serve: Serve) -> None:
+    instance = serve(Limited).server.instance
+    every = [f"node-{number}" for number in range(100)]
+    table = instance.named_nodes(every)
+    assert table.names == every
+    some = instance.named_nodes(["node-70", "node-3"])
+    assert some.names == ["node-70", "node-3"]
+    assert some.names_identity == table.names_identity  # no row was made again
+    grown = instance.named_nodes(["new", "node-3"])
+    assert grown.names == ["new", "node-3"]
+    assert instance.named_nodes(every).names_identity == grown.names_identity
+    assert table.names == every
+
+
+def test_names_of_nodes_that_are_gone_are_forgotten(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth_sdk.serve.instance._NAMES_KEPT", 3)
+    instance = serve(Limited).server.instance
+    for number in range(10):
+        table = instance.named_nodes([f"a-{number}", f"b-{number}"])
+        assert table.names == [f"a-{number}", f"b-{number}"]
+        assert table.snapshot_size <= 3
