@@ -355,6 +355,24 @@ def test_page_is_served_to_the_readers_of_answers_when_it_is_on(enabled: bool) -
     assert ("--ui" in pod_of(manifests)["containers"][0]["args"]) is enabled
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_query_service_has_its_port_everywhere_when_it_is_on(enabled: bool) -> None:
+    values = {"answers": {"readers": [DEVELOPERS]}, "query": {"enabled": enabled, "port": 12345}}
+    manifests = rendered(values=values)
+    role = next(
+        one for one in manifests if one["kind"] == "ClusterRole" and "answers" in one["metadata"]["name"]
+    )
+    rights = {right for rule in role["rules"] for right in granted(rule)}
+    assert (("post", "/berth/v1/simulate") in rights) is enabled
+    (scheduler,) = pod_of(manifests)["containers"]
+    assert ("--query-secure-port=12345" in scheduler["args"]) is enabled
+    assert ({"name": "query", "containerPort": 12345} in scheduler["ports"]) is enabled
+    service = next(one for one in manifests if one["kind"] == "Service")
+    assert ({"name": "query", "port": 12345, "targetPort": "query"} in service["spec"]["ports"]) is enabled
+    policy = next(one for one in manifests if one["kind"] == "NetworkPolicy")
+    assert ({"port": "query", "protocol": "TCP"} in policy["spec"]["ingress"][0]["ports"]) is enabled
+
+
 @pytest.mark.parametrize(
     ("lease", "is_beside"),
     [
@@ -495,6 +513,7 @@ def test_network_policy_has_sources_and_destinations() -> None:
         pytest.param({"cycleBudget": "1 second"}, "cycleBudget", id="no duration"),
         pytest.param({"image": {"digest": "sha256:1"}}, "digest", id="no digest"),
         pytest.param({"securePort": 443}, "securePort", id="port of root"),
+        pytest.param({"query": {"port": 80}}, "port", id="query port of root"),
         pytest.param({"handle": {"bindAddress": "0.0.0.0:10270"}}, "caFile", id="handle in plaintext"),
         pytest.param({"handle": {"tls": {"caFile": "/ca"}}}, "caFile", id="handle that listens nowhere"),
         pytest.param({"handle": {"bindAdress": "x"}}, "bindAdress", id="misspelt"),

@@ -90,6 +90,21 @@ class ServingCertificate:
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what differs once the files have changed; empty for a pair in memory."""
+        return self._stamp()
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Return the certificate with its chain and its key, in PEM. Raises EndpointError."""
+        self.context(ClientTrust())  # checks that they belong together
+        if self._pair is not None:
+            return self._pair
+        assert self._files is not None  # there is a pair or there are files
+        try:
+            return self._files[0].read_bytes(), self._files[1].read_bytes()
+        except OSError as err:
+            raise EndpointError(f"the certificate of the query service cannot be read: {err}") from err
+
     def _load(self, context: ssl.SSLContext) -> None:
         if self._files is not None:
             # An encrypted key is refused; without this argument OpenSSL would ask for a password at the
@@ -117,7 +132,9 @@ class ServingCertificate:
 
 
 def check_options(options: ServingOptions) -> None:
-    """Raise EndpointError for an unknown TLS version or cipher, or an incomplete pair of files."""
+    """Raise EndpointError for an unknown TLS version or cipher, an incomplete pair of files, or restrictions
+    that the query service cannot keep.
+    """
     if options.min_tls not in _VERSIONS:
         known = ", ".join(name for name in _VERSIONS if name)
         raise EndpointError(
@@ -131,6 +148,24 @@ def check_options(options: ServingOptions) -> None:
             )
     if (options.cert_file is None) != (options.key_file is None):
         raise EndpointError("--tls-cert-file and --tls-private-key-file are given together or not at all")
+    _check_query(options)
+
+
+def _check_query(options: ServingOptions) -> None:
+    """Raise EndpointError for restrictions of TLS that the query service's port cannot keep."""
+    given = [
+        flag
+        for flag, is_given in (
+            ("--tls-min-version=VersionTLS13", options.min_tls == "VersionTLS13"),
+            ("--tls-cipher-suites", bool(options.ciphers)),
+        )
+        if is_given
+    ]
+    if options.query_port and given:
+        raise EndpointError(
+            f"--query-secure-port does not keep {' and '.join(given)}, as gRPC chooses them itself (TLS 1.2"
+            " and newer): leave one of the two out"
+        )
 
 
 def _files(options: ServingOptions) -> tuple[Path, Path] | None:

@@ -20,6 +20,7 @@ class ServingOptions:
     used again at the next start), else in memory. `min_tls`: `VersionTLS12` or `VersionTLS13`. `ciphers`:
     IANA names of TLS 1.2. `always_allowed`: paths that need no right. `trust`: the CAs from flags; the others
     are read from the cluster unless `skip_lookup`. `ui`: whether the page is served at `/ui/`.
+    `query_port`: of the query service; 0 for none. `query_address`: its address; "": `bind_address`.
     """
 
     bind_address: str = "0.0.0.0"
@@ -38,3 +39,5 @@ class ServingOptions:
     tolerate_lookup_failure: bool = True
     profiling: bool = True
     ui: bool = False
+    query_address: str = ""
+    query_port: int = 0

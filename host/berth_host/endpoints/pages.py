@@ -26,6 +26,7 @@ from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuery, queue_answer
+from berth_host.explain.simulated import SimulationAsked
 from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
@@ -33,6 +34,7 @@ from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
 from berth_host.plugins.clients import Clients
 from berth_host.rpc.client import PluginClient
+from berth_host.scheduler.simulating import Simulation
 
 
 class HostOfPlugins(Protocol):
@@ -230,7 +232,7 @@ class ReportsShadow(Protocol):
 
 
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
-    """The parts of the host that the pages show."""
+    """The parts of the host that the pages and the query service show."""
 
     async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
         """Return where a pod would go now. Raises QuestionError."""
@@ -238,6 +240,10 @@ class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
 
     async def ask_refit(self, key: str) -> PodFit | None:
         """Return where a pod of the cluster would go now; None for no such pod. Raises QuestionError."""
+        ...
+
+    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
+        """Return the question where many pods would go. Raises QuestionError."""
         ...
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from berth_host.endpoints.certificates import ServingCertificate
 from berth_host.errors.endpoints import EndpointError
 from berth_host.log import get_logger
 
@@ -33,10 +34,8 @@ class QueryServer:
         self.port = 0
         """The port; 0 while the server does not listen."""
 
-    async def start(
-        self, address: str, port: int, credentials: Callable[[], grpc.ServerCredentials] | None = None
-    ) -> None:
-        """Listen; `port` 0: on a free port. `credentials` None: without TLS. Raises EndpointError."""
+    async def start(self, address: str, port: int, certificate: ServingCertificate | None = None) -> None:
+        """Listen; `port` 0: on a free port. `certificate` None: without TLS. Raises EndpointError."""
         import grpc
         from berth_sdk.query.v1 import query_pb2
 
@@ -53,10 +52,10 @@ class QueryServer:
         register(server, query_pb2.DESCRIPTOR.services_by_name["QueryService"], service.handlers)
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
-            if credentials is None:
+            if certificate is None:
                 self.port = server.add_insecure_port(target)
             else:
-                self.port = server.add_secure_port(target, credentials())
+                self.port = server.add_secure_port(target, _credentials(certificate))
         except RuntimeError as err:
             raise EndpointError(
                 f"cannot listen on {target}: is the address this machine's, and the port free? Choose another"
@@ -64,10 +63,37 @@ class QueryServer:
             ) from err
         await server.start()
         self._server = server
-        log.info("query.started", address=address, port=self.port, tls=credentials is not None)
+        log.info("query.started", address=address, port=self.port, tls=certificate is not None)
 
     async def stop(self) -> None:
         """End the open calls and close the port. Has no effect without `start`."""
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
             self._server, self.port = None, 0
+
+
+def _credentials(certificate: ServingCertificate) -> grpc.ServerCredentials:
+    """Return the credentials of the port, which follow the certificate's files. Raises EndpointError."""
+    import grpc
+
+    seen = certificate.stamp()
+
+    def configuration(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(pair[1], pair[0])])
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        # gRPC calls this in its own thread, before each handshake.
+        nonlocal seen
+        stamp = certificate.stamp()
+        if stamp == seen:
+            return None
+        seen = stamp
+        try:
+            return configuration(certificate.pair())
+        except EndpointError as err:
+            log.error("endpoints.certificate_refused", problem=str(err))
+            return None
+
+    # None is documented to mean "no change", but is missing in the types of the package.
+    follow: Any = changed
+    return grpc.dynamic_ssl_server_credentials(configuration(certificate.pair()), follow, False)

@@ -24,7 +24,6 @@ from berth_host.endpoints.answer import Answer, Request
 from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
 from berth_host.errors.endpoints import QuestionCutError, QuestionError
 from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
-from berth_host.scheduler.simulating import Simulation
 
 MOST_PODS: Final = 10_000
 MOST_TEMPLATES: Final = 500
@@ -95,27 +94,10 @@ class ReviewingGate:
         )
 
 
-class QueryProcess(AnsweringProcess, Protocol):
-    """The parts of the process that the service reads."""
-
-    @property
-    def host(self) -> QueryHost | None:
-        """The host that schedules or stands by; None while the process starts."""
-        ...
-
-
-class QueryHost(HostOnPages, Protocol):
-    """The parts of the host that the service reads."""
-
-    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
-        """Return the question where many pods would go. Raises QuestionError."""
-        ...
-
-
 class QueryService:
     """The calls over one process. `gate`: decides about each call."""
 
-    def __init__(self, process: QueryProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, process: AnsweringProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
         """Create the service. `answer_s`: see ANSWER_S."""
         self._process = process
         self._gate = gate
@@ -220,7 +202,7 @@ class QueryService:
         body = answer.body
         return [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)]
 
-    async def _admitted(self, context: Any, verb: str, path: str) -> QueryHost:
+    async def _admitted(self, context: Any, verb: str, path: str) -> HostOnPages:
         """Return the host that schedules; abort a call that may not be answered."""
         refused = await self._gate.refusal(context.invocation_metadata() or (), verb, path)
         if refused is not None:
@@ -251,7 +233,7 @@ async def _segment(context: Any, field: str, value: str) -> str:
 
 
 async def _simulated(
-    host: QueryHost, request: pb.SimulateRequest
+    host: HostOnPages, request: pb.SimulateRequest
 ) -> AsyncGenerator[pb.SimulateResponse, None]:
     """Yield the messages of the answer. Raises QuestionError."""
     simulation = await host.ask_simulation(_asked(request))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_host import log
 from berth_host.attach.state import State
@@ -28,6 +28,7 @@ from berth_host.endpoints.health import PING, Check
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import PREFIX as ANSWERS
 from berth_host.endpoints.pages import Answers, HostOnPages
+from berth_host.endpoints.query_server import QueryServer
 from berth_host.endpoints.server import EndpointServer
 from berth_host.endpoints.ui import PATH as UI_PATH
 from berth_host.endpoints.ui import PREFIX as UI
@@ -37,6 +38,9 @@ from berth_host.metrics.exposition import CONTENT_TYPE, OPEN_METRICS, Exposition
 from berth_host.metrics.pod_resources import pod_resources_text
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.user import ClientTrust, User
+
+if TYPE_CHECKING:
+    from berth_host.endpoints.query_service import QueryService
 
 NOT_SYNCED: Final = "handlers are not fully synchronized"
 
@@ -132,23 +136,30 @@ class Settings(Protocol):
 
 
 class Endpoints:
-    """The server, and the clients that review its users."""
+    """The server, the query service beside it, and the clients that review the users of both."""
 
-    def __init__(self, server: EndpointServer, reviewer: LateReviewer | None) -> None:
+    def __init__(self, server: EndpointServer, reviewer: LateReviewer | None, query: QueryServer) -> None:
         self.server = server
+        self.query = query
         self._reviewer = reviewer
 
     async def start(self, listening: socket.socket | None = None) -> None:
-        """Listen on `listening`, or on the port of the options; do nothing if that port is 0.
+        """Listen on `listening`, or on the port of the options; do nothing if that port is 0. Start the query
+        service, if it has a port.
 
         Raises EndpointError and ClientConfigError.
         """
-        if self._reviewer is not None and (listening is not None or self.server.options.port):
+        options = self.server.options
+        if self._reviewer is not None and (listening is not None or options.port or options.query_port):
             await self._reviewer.open()
         await self.server.start(listening)
+        if options.query_port:
+            address = options.query_address or options.bind_address
+            await self.query.start(address, options.query_port, self.server.certificate())
 
     async def stop(self) -> None:
-        """Stop the server and close the clients. Has no effect without `start`."""
+        """Stop both servers and close the clients. Has no effect without `start`."""
+        await self.query.stop()
         await self.server.stop()
         if self._reviewer is not None:
             await self._reviewer.close()
@@ -188,7 +199,14 @@ def make_endpoints(
     if process.elector is not None:
         name = process.configuration.scheduler.leader_election.resource_name
         metrics.read(families.MASTER_STATUS, lambda: [((name,), int(process.is_leading))])
-    return Endpoints(server, late)
+    return Endpoints(server, late, QueryServer(lambda: _queries(process, server)))
+
+
+def _queries(process: Observed, server: EndpointServer) -> QueryService:
+    # Here, as it brings gRPC.
+    from berth_host.endpoints.query_service import QueryService, ReviewingGate
+
+    return QueryService(process, ReviewingGate(server.authentication, server.authorization))
 
 
 def _show_cluster(metrics: SchedulerMetrics, cluster: KubeCluster) -> None:

@@ -62,8 +62,10 @@ class EndpointServer:
         self.health_metrics = HealthMetrics()
         self._health = Health(self.health_metrics)
         self._reviewer = reviewer if reviewer is not None else NoReviewer()
-        self._authentication = Authentication(options, self._reviewer)
-        self._authorization = Authorization(options, self._reviewer)
+        self.authentication = self._authentication = Authentication(options, self._reviewer)
+        """Identifies users, also for the query service."""
+        self.authorization = self._authorization = Authorization(options, self._reviewer)
+        """Reviews their rights, also for the query service."""
         self._pages: dict[str, Handler] = {}
         self._listed = {f"/{kind}" for kind in KINDS}
         self._routes: dict[str, Handler] = {}
@@ -75,6 +77,8 @@ class EndpointServer:
                 " it needs certificates in PEM"
             ) from err
         self._certificate: ServingCertificate | None = None
+        """The certificate while the server listens."""
+        self._made: ServingCertificate | None = None
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -109,6 +113,12 @@ class EndpointServer:
         """The port that the server listens on; 0 while it does not listen."""
         return 0 if self._socket is None else int(self._socket.getsockname()[1])
 
+    def certificate(self) -> ServingCertificate:
+        """Return the certificate, which is read or made once. Raises EndpointError."""
+        if self._made is None:
+            self._made = ServingCertificate(self.options)
+        return self._made
+
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen, on the caller's socket if there is one. Does nothing with port 0.
 
@@ -117,7 +127,7 @@ class EndpointServer:
         """
         if listening is None and not self.options.port:
             return
-        self._certificate = ServingCertificate(self.options)
+        self._certificate = self.certificate()
         await self._look_up_trust(tolerate=self.options.tolerate_lookup_failure)
         context = self._certificate.context(self._authentication.trust)
         self._socket = listening or _bound(self.options.bind_address, self.options.port)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,16 +16,20 @@ from berth_host.app import Host
 from berth_host.endpoints import query_service
 from berth_host.endpoints.access import Authentication, Authorization
 from berth_host.endpoints.answer import Request
+from berth_host.endpoints.certificates import self_signed
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import Answers
 from berth_host.endpoints.query_server import QueryServer
 from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
+from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.endpoints import EndpointError
 from berth_host.explain.simulated import SimulationAsked, TemplateAsked
 from berth_host.model.user import ClientTrust, User
 from berth_sdk.query.v1 import query_pb2 as pb
 from berth_sdk.query.v1.query_pb2_grpc import QueryServiceStub
 from support.hosts import World, node, pod
+from support.serving import FakeProcess, FakeSettings, KnownUsers
+from support.serving import served as serve_endpoints
 
 Code = grpc.StatusCode
 
@@ -353,6 +359,60 @@ async def test_token_and_right_are_asked_for_at_each_call() -> None:
         ):
             code, text = await refused(call)
             assert (code, f'user "scaler" may not {right}:' in text) == (Code.PERMISSION_DENIED, True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+async def test_secure_port_and_query_service_have_one_certificate_and_one_list_of_users(
+    tmp_path: Path,
+) -> None:
+    serving = ServingOptions(
+        bind_address="127.0.0.1", query_port=free_port(), cert_dir=tmp_path, skip_lookup=True
+    )
+    users = KnownUsers()
+    async with World([node("n0")]) as world:
+        process = FakeProcess(world.host.configuration, world.host)
+        async with serve_endpoints(process, users, FakeSettings(serving=serving)) as endpoints:
+            target = f"127.0.0.1:{endpoints.endpoints.query.port}"
+            first = (tmp_path / "kube-scheduler.crt").read_bytes()
+
+            async def ask(ca: bytes, token: str) -> Any:
+                async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca)) as channel:
+                    call = QueryServiceStub(channel).Simulate(
+                        pb.SimulateRequest(pods=[GOOD]),
+                        metadata=(("authorization", f"Bearer {token}"),),
+                        timeout=30,
+                    )
+                    try:
+                        return [message async for message in call][-1].summary.placed_count
+                    except grpc.aio.AioRpcError as err:
+                        return err.code()
+
+            assert await ask(first, "clusterAdmin") == 1
+            assert await ask(first, "authenticatedWithoutRights") is Code.PERMISSION_DENIED
+            assert await ask(first, "nobody") is Code.UNAUTHENTICATED
+            count = len(users.asked)
+            await endpoints.ask("GET", "/berth/v1/queue", token="clusterAdmin")
+            assert len(users.asked) == count  # one cache for both ports
+            certificate, key = self_signed()
+            (tmp_path / "kube-scheduler.key").write_bytes(key)
+            (tmp_path / "kube-scheduler.crt").write_bytes(certificate)
+            assert await ask(certificate, "clusterAdmin") == 1
+            assert await ask(first, "clusterAdmin") is Code.UNAVAILABLE
+            (tmp_path / "kube-scheduler.crt").write_bytes(first)  # without its key: refused, the pair stays
+            assert await ask(certificate, "clusterAdmin") == 1
+
+
+@pytest.mark.parametrize(
+    "given", [{"min_tls": "VersionTLS13"}, {"ciphers": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",)}]
+)
+def test_restrictions_of_tls_that_grpc_cannot_keep_are_refused(given: dict[str, Any]) -> None:
+    EndpointServer(ServingOptions(**given))
+    with pytest.raises(EndpointError, match="--query-secure-port does not keep --tls-"):
+        EndpointServer(ServingOptions(query_port=1234, **given))
 
 
 async def test_port_in_use_is_named() -> None:

@@ -128,6 +128,18 @@ _SECURE_SERVING: Final = (
     Flag("bind-address", ADDRESS, "0.0.0.0", "Address that the endpoints listen on; :: for all, IPv6 too."),
     Flag("secure-port", INT, 10259, "HTTPS port of the endpoints; 0: no endpoints."),
     Flag("ui", BOOL, False, "Serve the page at /ui/ of the HTTPS port. A flag of berth alone."),
+    Flag(
+        "query-secure-port",
+        INT,
+        0,
+        "Port of the gRPC service berth.query.v1, over TLS; 0: none. A flag of berth alone.",
+    ),
+    Flag(
+        "query-bind-address",
+        ADDRESS,
+        "",
+        "Address that berth.query.v1 listens on; that of --bind-address if not given. A flag of berth alone.",
+    ),
     Flag("cert-dir", FOLDER, "", "Folder of kube-scheduler.crt and kube-scheduler.key; created if absent."),
     Flag(
         "tls-cert-file", FILE, "", "Certificate of the endpoints, with its chain; self-signed if not given."

@@ -256,6 +256,13 @@ def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingO
     port = flags.integer("secure-port")
     if not 0 <= port <= _MAX_PORT:
         raise FlagError(f"--secure-port {port}: must be between 0 and 65535; 0 turns the endpoints off")
+    query_port = flags.integer("query-secure-port")
+    if not 0 <= query_port <= _MAX_PORT:
+        raise FlagError(
+            f"--query-secure-port {query_port}: must be between 0 and 65535; 0 turns the query service off"
+        )
+    if query_port and query_port == port:
+        raise FlagError(f"--query-secure-port {query_port}: is that of --secure-port; choose another port")
     return ServingOptions(
         bind_address=flags.text("bind-address"),
         port=port,
@@ -281,6 +288,8 @@ def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingO
         tolerate_lookup_failure=flags.is_on("authentication-tolerate-lookup-failure"),
         profiling=configuration.scheduler.enable_profiling,
         ui=flags.is_on("ui"),
+        query_address=flags.text("query-bind-address"),
+        query_port=query_port,
     )
 
 

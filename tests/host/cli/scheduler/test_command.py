@@ -76,6 +76,11 @@ def test_written_configuration_can_be_read_again_and_means_the_same(tmp_path: Pa
         (["--config=/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
         (["--feature-gates=Nonsense=true"], "unrecognized feature gate: Nonsense"),
         (["--secure-port=99999"], "--secure-port 99999: must be between 0 and 65535"),
+        (["--query-secure-port=-1"], "--query-secure-port -1: must be between 0 and 65535"),
+        (
+            ["--secure-port=1234", "--query-secure-port=1234"],
+            "--query-secure-port 1234: is that of --secure-port",
+        ),
         (["--client-ca-file=/nonexistent"], "--client-ca-file /nonexistent: cannot be read"),
         (["--kubeconfig=/nonexistent"], "/nonexistent"),
         (["--write-config-to=/nonexistent/a"], "--write-config-to /nonexistent/a: No such file or directory"),

@@ -126,6 +126,8 @@ def test_every_flag_of_kube_scheduler_is_known() -> None:
     own = {
         "no-convert",
         "event-loop",
+        "query-bind-address",
+        "query-secure-port",
         "ui",
         "shadow",
         "emulation-forward-compatible",
