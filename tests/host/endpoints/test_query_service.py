@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -30,6 +31,7 @@ from berth_sdk.query.v1.query_pb2_grpc import QueryServiceStub
 from support.hosts import World, node, pod
 from support.serving import FakeProcess, FakeSettings, KnownUsers
 from support.serving import served as serve_endpoints
+from support.waiting import PATIENCE_S
 
 Code = grpc.StatusCode
 
@@ -286,14 +288,15 @@ async def test_long_and_many_simulations_are_ended_with_the_cure(monkeypatch: py
             assert not world.host.snapshot.held
         monkeypatch.setattr(query_service, "MOST_OPEN", 1)
         async with served(Process(world.host)) as stub, world.host.scheduler.undisturbed():
-            first = stub.Simulate(pb.SimulateRequest(pods=[GOOD]), timeout=60)
-            while (found := await refused(stub.Simulate(request, timeout=1)))[0] is Code.DEADLINE_EXCEEDED:
-                pass  # it was the first to arrive
-            assert found == (
+            calls = [asyncio.create_task(refused(stub.Simulate(request))) for _ in range(2)]
+            async with asyncio.timeout(PATIENCE_S):
+                (ended,), (waiting,) = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert ended.result() == (
                 Code.RESOURCE_EXHAUSTED,
                 "1 simulations are open: ask again when one has ended",
             )
-            first.cancel()
+            waiting.cancel()
+            await asyncio.wait({waiting})
 
 
 async def test_replica_that_cannot_answer_says_whom_to_ask() -> None:
