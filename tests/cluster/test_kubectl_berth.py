@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 import pytest_asyncio
-from berth_bench.versus.real_servers import ADMIN, NOBODY, RealServers
+from berth_bench.versus.real_servers import ADMIN, NOBODY, RealServers, programs_folder
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support import fake_kubectl
 from support.deployed import ACCOUNT, Deployed, drop
+from support.fake_kubelet import fake_kubelet
 
 PATIENCE_S: Final = 60.0
 LEASE: Final = "berth-why"
@@ -150,12 +153,7 @@ async def with_kubectl(servers: RealServers, lease: str, port: int, folder: Path
 
     The process runs outside the cluster: a pod with its host's name stands in for it.
     """
-    async with asyncio.timeout(PATIENCE_S):
-        while not (holder := _lease(servers, lease)["spec"].get("holderIdentity")):
-            await asyncio.sleep(0.1)
-    own = pod(holder.rpartition("_")[0].lower(), "1m")
-    own["spec"]["hostNetwork"] = True
-    servers.create("/api/v1/namespaces/kube-system/pods", own)
+    await _place_leader(servers, lease)
     programs = folder / "bin"
     programs.mkdir()
     fake_kubectl.install(programs)
@@ -164,6 +162,20 @@ async def with_kubectl(servers: RealServers, lease: str, port: int, folder: Path
         "FAKE_KUBECTL_TARGET": str(port),
         "FAKE_KUBECTL_NOTES": str(folder / "notes"),
     }
+
+
+async def _place_leader(servers: RealServers, lease: str, **spec: Any) -> str:
+    """Make a running pod with the host name of the process that holds the Lease; return its name."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (holder := _lease(servers, lease)["spec"].get("holderIdentity")):
+            await asyncio.sleep(0.1)
+    own = pod(holder.rpartition("_")[0].lower(), "1m")
+    own["spec"] |= {"hostNetwork": True, **spec}
+    servers.create("/api/v1/namespaces/kube-system/pods", own)
+    name: str = own["metadata"]["name"]
+    path, running = f"/api/v1/namespaces/kube-system/pods/{name}/status", {"status": {"phase": "Running"}}
+    servers.request("PATCH", path, running, content_type="application/merge-patch+json")
+    return name
 
 
 async def test_leader_is_found_by_its_lease(
@@ -187,6 +199,56 @@ async def test_leader_is_found_by_its_lease(
     said = (tmp_path / "notes").read_text().splitlines()
     assert said[:3] == [f"--kubeconfig={config}", "--namespace", "kube-system"]
     assert said[-1] == "ended"
+
+
+async def test_page_is_served_through_a_port_forward_of_kubectl(
+    empty_servers: RealServers, scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
+    """The kubelet is a stand-in; kubectl, the API server's proxy and the scheduler are real."""
+    servers = empty_servers
+    async with fake_kubelet(tmp_path) as kubelet, asyncio.timeout(PATIENCE_S):
+        servers.create("/api/v1/nodes", kubelet.node("kubelet-0"))
+        pod_name = await _place_leader(servers, LEASE, nodeName="kubelet-0")
+        page = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "kubectl-berth"),
+            *(
+                "ui",
+                "--port",
+                "0",
+                "--scheduler-port",
+                str(scheduler.port),
+                "--lease",
+                f"kube-system/{LEASE}",
+            ),
+            *("--kubeconfig", str(servers.kubeconfig(ADMIN))),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PATH": f"{programs_folder()}{os.pathsep}{os.environ['PATH']}"},
+        )
+        try:
+            assert page.stdout is not None
+            url = (await page.stdout.readline()).decode().split(" at ")[1].split()[0]
+            base = url.removesuffix("/ui/")
+            async with aiohttp.ClientSession() as session:
+                async with session.get(url) as answer:
+                    assert "<html" in (await answer.text()).lower()
+                # Both at once, as in a browser: a stream that stays open, and a question beside it.
+                async with session.get(f"{base}/berth/v1/queue?watch=true") as stream:
+                    assert (await stream.content.readuntil(b"\n\n")).startswith(b"retry: ")
+                    servers.create("/api/v1/namespaces/default/pods", pod("huge", "6"))
+                    async with session.get(f"{base}/berth/v1/plugins") as answer:
+                        names = {item["name"] for item in (await answer.json())["plugins"]}
+                    said = b""
+                    while b'"default/huge"' not in said:
+                        said = await stream.content.readuntil(b"\n\n")
+            assert "NodeResourcesFit" in names
+            assert kubelet.asked == [f"/portForward/kube-system/{pod_name}"]
+            assert set(kubelet.ports) == {scheduler.port}
+        finally:
+            page.send_signal(signal.SIGINT)
+            await page.communicate()
+        assert page.returncode == 0
+        while kubelet.open_count:  # kubectl has ended, too
+            await asyncio.sleep(0.05)
 
 
 async def test_reader_of_the_chart_asks_a_release_of_any_name(
