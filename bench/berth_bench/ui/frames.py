@@ -18,7 +18,7 @@ from berth_host.app import Host, HostOptions
 from berth_host.cli import configuration, simulation
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.endpoints.loopback import LoopbackServer
-from berth_host.endpoints.pages import Answers
+from berth_host.endpoints.pages import QUEUE_MOST, Answers
 from berth_host.model.clock import RealClock, sleep
 from berth_sdk.kube_object import ObjectRef
 
@@ -38,6 +38,7 @@ let last = performance.now();
   requestAnimationFrame(frame);
 })();
 """
+_PAGED: Final = "queue, paged"
 _PARTS: Final = {
     "queue, scrolled": (
         "#/queue",
@@ -61,13 +62,24 @@ _PARTS: Final = {
         "const by = document.getElementById('nodes-by'); let at = 0; every(250, () => {"
         " by.selectedIndex = at++ % by.options.length; by.dispatchEvent(new Event('change')); })",
     ),
+    "nodes, asked": (
+        "#/nodes?pod=default%2Fpod-0",
+        "const buttons = [...document.querySelectorAll('button')];"
+        " const again = buttons.find((one) => one.textContent === 'Ask again');"
+        " every(1000, () => again.click())",
+    ),
+    _PAGED: (
+        "#/queue",
+        "const turns = document.querySelectorAll('.turns button'); let at = 0;"
+        " every(2000, () => turns[at++ % 2 ? 0 : 1].click())",
+    ),
     "views, changed": (
         "#/queue",
         "const views = ['#/nodes', '#/plugins', '#/groups', '#/queue']; let at = 0;"
         " every(1500, () => { location.hash = views[at++ % views.length]; })",
     ),
 }
-"""The parts: the first view, and what is done with it."""
+"""The parts: the first view, and what is done with it. _PAGED needs more pods than one answer has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,7 @@ async def _measured(
                 return [
                     await _part(page, page_server.url, part, view, action, seconds)
                     for part, (view, action) in _PARTS.items()
+                    if part != _PAGED or pods > QUEUE_MOST
                 ]
         finally:
             changing.cancel()

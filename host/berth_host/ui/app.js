@@ -22,6 +22,7 @@ const problem = document.getElementById("problem");
 const connection = document.getElementById("connection");
 let end = () => {};
 let isShown = false;
+let fault = "";
 let said = { text: "", at: -SAID_EVERY_MS, timer: 0 };
 
 /** Read out a text, at most every few seconds: numbers that change all the time would drown the rest. */
@@ -38,8 +39,14 @@ function say(text) {
 }
 
 function showProblem(text) {
-  problem.hidden = !text;
-  setText(problem, text);
+  problem.hidden = !(fault || text);
+  setText(problem, fault || text);
+}
+
+/** Show a fault of the page from now on: the user would take the old numbers for the new ones. */
+function fail(what) {
+  fault = `The page failed: ${what}. Reload it.`;
+  showProblem("");
 }
 
 function showConnection(isMade) {
@@ -92,16 +99,19 @@ function show() {
   isShown = true;
 }
 
+const wanted = document.getElementById("find-pod");
+wanted.addEventListener("input", () => wanted.setCustomValidity(""));
 document.getElementById("find").addEventListener("submit", (event) => {
   event.preventDefault();
-  const key = podKey(document.getElementById("find-pod").value);
+  const key = podKey(wanted.value);
   if (!key) return;
-  if (key.split("/").filter(Boolean).length === 2) location.hash = podLink(key).slice(1);
-  else showProblem(`${key} names no pod: write NAMESPACE/NAME`);
+  const isPod = key.split("/").filter(Boolean).length === 2;
+  wanted.setCustomValidity(isPod ? "" : `${key} names no pod: write NAMESPACE/NAME`);
+  if (isPod) location.hash = podLink(key).slice(1);
+  else wanted.reportValidity();
 });
-// A fault of the page is shown: the user would take the old numbers for the new ones.
-addEventListener("error", (event) => showProblem(`The page failed: ${event.message}. Reload it.`));
-addEventListener("unhandledrejection", (event) => showProblem(`The page failed: ${event.reason}. Reload it.`));
+addEventListener("error", (event) => fail(event.message));
+addEventListener("unhandledrejection", (event) => fail(event.reason));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -66,9 +66,11 @@ export function span(from, to) {
   return `${Math.floor(seconds / size)}${unit}${more ? `${more}${next[0]}` : ""}`;
 }
 
-/** Return the time of day of a time, with milliseconds, in UTC. */
-export function clock(time) {
-  return time ? time.slice(11, 23) : "";
+/** Return the time of day of a time, with milliseconds, in UTC; with the date if it is not that of `now`. */
+export function clock(time, now = time) {
+  if (!time) return "";
+  const day = time.slice(0, 10);
+  return `${now && day !== now.slice(0, 10) ? `${day} ` : ""}${time.slice(11, 23)}`;
 }
 
 export function count(number, one, many = `${one}s`) {

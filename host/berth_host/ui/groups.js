@@ -47,7 +47,7 @@ export function groupView(main, [namespace, name], query, { say, title, watch })
   const kind = query.get("kind");
   main.append(title(`Group ${namespace}/${name}`), el("p", {}, el("a", { href: "#/groups" }, "All groups")), body);
   const path = [namespace, name].map(encodeURIComponent).join("/");
-  return watch(`podgroups/${path}`, kind ? { kind } : {}, ({ value, changed }) => {
+  return watch(`podgroups/${path}`, kind ? { kind } : {}, ({ value, at, changed }) => {
     if (!changed) return;
     const last = value.lastAttempt;
     const next = last?.next;
@@ -60,9 +60,9 @@ export function groupView(main, [namespace, name], query, { say, title, watch })
         ["Pods", String(value.pods)],
         ["Members", members && `${members.placed} placed of ${members.count}, ${members.minimum} needed`],
         ["Topology", value.topologyKey],
-        ["In the queue since", value.queue && clock(value.queue.since)],
+        ["In the queue since", value.queue && clock(value.queue.since, at)],
         ["Rejected by", value.queue?.rejectedBy.join(", ")],
-        ["Held room", value.hold && `${count(value.hold.pods, "place")} until ${clock(value.hold.until)}`],
+        ["Held room", value.hold && `${count(value.hold.pods, "place")} until ${clock(value.hold.until, at)}`],
         ["Problems", value.problems.join("; ")],
         ["Last attempt", last && `${last.attempt}: ${last.outcome}. ${last.message}`],
         ["Next member", next && el("a", { href: podLink(next.pod) }, next.pod)],

@@ -59,6 +59,8 @@ export function watch(path, query, told) {
     });
     source.addEventListener("change", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("at", (event) => {
+      // Ages that were drawn without a time are drawn again.
+      state.changed ||= state.at === null;
       state.at = JSON.parse(event.data);
       draw();
     });

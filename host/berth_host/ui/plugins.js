@@ -52,14 +52,14 @@ function callTable(name, calls) {
       .map((number) => number.toLocaleString("en")), words(call.failures), words(call.policies)]));
 }
 
-function details(plugin) {
+function details(plugin, at) {
   const place = plugin.attachment;
   return el("details", { "data-name": plugin.name },
     el("summary", {}, plugin.name),
     facts([
       ["Place", place?.place],
       ["Instance", place?.instance],
-      ["State since", place && clock(place.since)],
+      ["State since", place && clock(place.since, at)],
       ["Reason", place?.reason],
       ["Version", plugin.version],
       ["Contract", place?.contract && [place.contract, ...place.features].join(", ")],
@@ -80,13 +80,13 @@ function details(plugin) {
 export function pluginsView(main, _parts, _query, { say, title, watch }) {
   const body = el("div", {}, el("p", { class: "soft" }, "reading the plugins"));
   main.append(title("Plugins"), body);
-  return watch("plugins", {}, ({ value, changed }) => {
+  return watch("plugins", {}, ({ value, at, changed }) => {
     if (!changed) return;
     const listed = [...value.plugins].sort((a, b) =>
       (a.runs === "inProcess") - (b.runs === "inProcess") || (a.name < b.name ? -1 : 1));
     const columns = [{ title: "Plugin" }, { title: "Runs" }, { title: "State" }, { title: "Version" },
       { title: "Contract" }, ...FIGURES, { title: "Breaker" }, { title: "Points" }];
-    const rows = listed.map((plugin) => [plugin.name, plugin.runs === "inProcess" ? "in process" : "served",
+    const rows = listed.map((plugin) => [plugin.name, plugin.runs === "inProcess" ? "in\u00a0process" : "served",
       stateOf(plugin), plugin.version ?? "", plugin.attachment?.contract ?? "", ...figures(plugin.calls),
       Object.values(plugin.circuits).map((one) => one.state).join(", ") || "closed",
       [...new Set(plugin.profiles.flatMap((one) => one.points))].join(", ")]);
@@ -98,7 +98,7 @@ export function pluginsView(main, _parts, _query, { say, title, watch }) {
         ...FIGURES], extenders) : null,
       value.missing.length ? el("p", { class: "warn" }, `Not in this build: ${value.missing.join(", ")}`) : null,
       el("h2", {}, "Each plugin"),
-      ...listed.map(details),
+      ...listed.map((plugin) => details(plugin, at)),
     ]);
     const bad = listed.filter((plugin) => !plugin.available).map((plugin) => plugin.name);
     say(`${count(listed.length, "plugin")}${bad.length ? `; not available: ${bad.join(", ")}` : "; all are available"}`);

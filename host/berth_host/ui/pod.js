@@ -4,6 +4,7 @@ import { amount, clock, count, el, facts, redraw, setText, span, table } from ".
 
 const ATTEMPTS = 5;
 const NAMES_SHOWN = 50;
+const NEAREST_SHOWN = 10;
 const GOOD = ["bound", "binding", "scheduling", "scheduled"];
 const BAD = ["unschedulable", "error", "rejected", "failed"];
 export const COLOURS = ["#2a78b5", "#c26a13", "#2f8f4e", "#a0439b", "#b3333b", "#6a6f1a", "#4c5bd4", "#8a5a2b", "#0f8a8a", "#7a7a7a"];
@@ -28,6 +29,7 @@ function section(name, ...children) {
 }
 
 function head(value) {
+  const now = value.answeredAt;
   const queue = value.queue ?? {};
   return facts([
     ["State", stateText(value.state)],
@@ -36,13 +38,13 @@ function head(value) {
     ["Nominated to", value.nominatedNode],
     ["Scheduler", value.schedulerName],
     ["Attempts", String(value.attempts)],
-    ["In this part since", queue.since && `${clock(queue.since)} (${span(queue.since, value.answeredAt)})`],
-    ["Retried at", queue.retryAt && clock(queue.retryAt)],
+    ["In this part since", queue.since && `${clock(queue.since, now)} (${span(queue.since, value.answeredAt)})`],
+    ["Retried at", queue.retryAt && clock(queue.retryAt, now)],
     ["Rejected by", queue.rejectedBy?.join(", ")],
     ["Gated by", queue.gatedBy && `${queue.gatedBy} ${queue.gateMessage}`],
     ["Group", queue.group],
     ["Held room", value.heldRoom && `${count(value.heldRoom.pods, "place")} for ${value.heldRoom.group}`],
-    ["Waits at Permit", value.permit && `for ${value.permit.plugins.join(", ")}, until ${clock(value.permit.until)}`],
+    ["Waits at Permit", value.permit && `for ${value.permit.plugins.join(", ")}, until ${clock(value.permit.until, now)}`],
     ["Wakes", value.wakes.length
       && [...new Set(value.wakes.map((one) => `${one.resource} ${one.actions.join("|")}`))].join(", ")],
   ].map(([name, fact]) => [name, fact || null]));
@@ -78,18 +80,22 @@ function scores(value) {
     return parts;
   };
   const text = (score) => (score ? `${score.normalized * score.weight} (raw ${score.raw}, weight ${score.weight})` : "");
-  const rows = value.scores.map((one) => [one.node, bar(one), String(one.total), ...plugins.map((name) => text(one.plugins[name]))]);
-  const made = table("The best nodes; each plugin's part is its normalized score by its weight",
-    [{ title: "Node" }, { title: "Score as a bar" }, { title: "Total", number: true }, ...plugins.map((title) => ({ title }))], rows);
-  made.querySelectorAll("thead th").forEach((cell, index) => index > 2 && cell.prepend(key(plugins[index - 3])));
-  return section("Scores", made);
+  const rows = [
+    ["Score as a bar", ...value.scores.map(bar)],
+    ["Total", ...value.scores.map((one) => String(one.total))],
+    ...plugins.map((name) => [el("span", {}, key(name), name), ...value.scores.map((one) => text(one.plugins[name]))]),
+  ];
+  return section("Scores", table("The best nodes; each plugin's part is its normalized score by its weight",
+    [{ title: "Plugin" }, ...value.scores.map((one) => ({ title: one.node }))], rows));
 }
 
 function nearest(value) {
   if (!value.nearestFit.length) return null;
-  return section("Nearest fit", table("What the nodes lack for this pod",
+  const all = value.nearestFit.length;
+  const shown = value.nearestFit.slice(0, NEAREST_SHOWN);
+  return section("Nearest fit", table(`What the nodes lack for this pod${all > shown.length ? `, the nearest ${shown.length} of ${all}` : ""}`,
     [{ title: "What is missing" }, { title: "Lacking" }, { title: "Nodes" }],
-    value.nearestFit.map((one) => [
+    shown.map((one) => [
       one.text,
       Object.entries(one.lacking).map(([name, lacking]) => `${name} ${amount(name, lacking)}`).join(", "),
       nodeNames(one.nodes, `lacking: ${one.text}`),
@@ -102,7 +108,7 @@ function attempts(value) {
     [{ title: "Attempt" }, { title: "Outcome" }, { title: "Began" }, { title: "Took", number: true }, { title: "Feasible" },
       { title: "Node" }, { title: "Message" }],
     value.lastAttempts.map((one) => [
-      String(one.attempt), stateText(one.outcome), clock(one.startedAt), `${one.durationMs} ms`,
+      String(one.attempt), stateText(one.outcome), clock(one.startedAt, value.answeredAt), `${one.durationMs} ms`,
       `${one.feasible} of ${one.nodes}`, one.node ?? one.nominatedNode ?? "",
       [one.message, ...one.notes].filter(Boolean).join("; "),
     ])));
@@ -111,7 +117,7 @@ function attempts(value) {
 function timeline(value) {
   if (!value.timeline.length) return null;
   return section("Timeline", el("ol", { class: "timeline" }, value.timeline.map((one) => el("li", {},
-    el("time", { datetime: one.time }, clock(one.time)), el("span", { class: "step" }, one.step), one.text))));
+    el("time", { datetime: one.time }, clock(one.time, value.answeredAt)), el("span", { class: "step" }, one.step), one.text))));
 }
 
 export function podView(main, [namespace, name], query, { say, title, watch }) {

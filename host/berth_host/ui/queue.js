@@ -55,13 +55,13 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   let typing = 0;
   let stop = () => {};
   const list = new List("Pods of the queue", [
-    { title: "Pod", width: "25%", text: (pod) => pod.key, link: (pod) => podLink(pod.key) },
+    { title: "Pod", width: "24%", text: (pod) => pod.key, link: (pod) => podLink(pod.key) },
     { title: "Part", width: "11%", text: (pod) => PARTS[pod.part] ?? pod.part },
     { title: "Reason", width: "31%", text: why },
     { title: "Attempts", width: "10%", number: true, text: (pod) => String(pod.attempts) },
     { title: "Priority", width: "8%", number: true, text: (pod) => String(pod.priority) },
     { title: "Age", width: "7%", number: true, text: (pod) => span(pod.created, state.at) },
-    { title: "Retry in", width: "8%", number: true, text: (pod) => (pod.retryAt ? span(state.at, pod.retryAt) : "") },
+    { title: "Retry in", width: "9%", number: true, text: (pod) => (pod.retryAt ? span(state.at, pod.retryAt) : "") },
   ]);
   const parts = Object.fromEntries(["", ...Object.keys(PARTS)].map((part) => {
     const shown = el("span", { class: "count" }, "0");

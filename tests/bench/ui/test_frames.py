@@ -19,7 +19,7 @@ def test_every_part_has_its_frames() -> None:
     done = CliRunner().invoke(ui, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     value = json.loads(done.stdout)
-    assert (value["nodes"], value["pods"], len(value["parts"])) == (150, 300, 5)
+    assert (value["nodes"], value["pods"], len(value["parts"])) == (150, 300, 6)
     for part in value["parts"]:
         assert part["frames"] > 0
         assert 0 < part["median_ms"] <= part["p95_ms"] <= part["p99_ms"] <= part["max_ms"]

@@ -125,7 +125,28 @@ async def test_name_that_is_no_pod_is_told(page: Page, tmp_path: Path) -> None:
         await page.value("document.getElementById('find-pod').focus()")
         await page.type("a/b/c")
         await page.press("Enter")
-        assert await page.until(PROBLEM) == "a/b/c names no pod: write NAMESPACE/NAME"
+        said = "document.getElementById('find-pod').validationMessage"
+        assert await page.until(said) == "a/b/c names no pod: write NAMESPACE/NAME"
+        await page.value("document.getElementById('find-pod').value = ''")
+        await page.type("huge")
+        await page.press("Enter")
+        await page.until("document.title === 'Pod default/huge · berth'")
+        await page.open("about:blank")
+
+
+async def test_fault_of_the_page_stays_in_view(page: Page, tmp_path: Path) -> None:
+    async with (
+        holding_world("in_process", tmp_path) as world,
+        serving(answers_of(world).answer) as server,
+    ):
+        await page.open(server.url)
+        await page.until(f"{NAMES}.length === 3")
+        await page.value("setTimeout(() => { throw new Error('no such column'); }, 0), 0")
+        text = await page.until(PROBLEM)
+        assert text == "The page failed: Uncaught Error: no such column. Reload it."
+        world.server.create(pod("newcomer", cpu="100"))
+        await page.until(f"{NAMES}.includes('default/newcomer')")
+        assert await page.value(PROBLEM) == text
         await page.open("about:blank")
 
 
