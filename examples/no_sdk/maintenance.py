@@ -20,18 +20,23 @@ from berth_sdk.plugin.v1 import identity_pb2_grpc, scheduling_pb2_grpc
 INSTANCE, MAJOR_1 = str(uuid.uuid4()), identity.ContractVersion(major=1)
 HELLO = identity.HandshakeResponse(instance_id=INSTANCE, supported=[MAJOR_1])
 HELLO.started_at.GetCurrentTime()
+SHUT = common.PluginStatus(code=common.PluginStatus.CODE_UNSCHEDULABLE, reasons=["under maintenance"])
 named: deque[str] = deque(maxlen=64)  # the attachments that a Handshake named
 attached, closed = [""], set[str]()
 
 
-def check(attachment_id: str, known: Collection[str], context: grpc.ServicerContext) -> None:
-    if attachment_id not in known:
+def check(who: Any, known: Collection[str], context: grpc.ServicerContext) -> None:
+    names = {"berth-attachment-id": who.attachment_id, "berth-plugin": getattr(who, "plugin", "")}
+    if any(names.get(key, said) != said for key, said in context.invocation_metadata()):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the metadata differs from the message")
+    if who.attachment_id not in known:
         context.abort(grpc.StatusCode.PERMISSION_DENIED, "another attachment")
 
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
         named.append(request.attachment_id)
+        check(request, named, context)
         me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
         me.depends_on, me.host_keeps_answers = identity.DEPENDS_ON_NODE, True
         me.sign_fields.SetInParent()  # no field of the pod counts
@@ -40,7 +45,7 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
         return answer
 
     def Configure(self, request: Any, context: Any) -> identity.ConfigureResponse:
-        check(request.attachment_id, named, context)
+        check(request, named, context)
         if request.accepted:
             attached[0] = request.attachment_id
             closed.clear()
@@ -49,24 +54,21 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
         return identity.ConfigureResponse()
 
     def Probe(self, request: Any, context: Any) -> identity.ProbeResponse:
-        check(request.attachment_id, attached, context)
+        check(request, attached, context)
         return identity.ProbeResponse(ready=True, instance_id=INSTANCE)
 
     def Drain(self, request: Any, context: Any) -> identity.DrainResponse:
-        check(request.attachment_id, attached, context)
+        check(request, attached, context)
         return identity.DrainResponse()
 
 
 class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
     def Filter(self, request: Any, context: Any) -> scheduling.FilterResponse:
-        check(request.ctx.attachment_id, attached, context)
+        check(request.ctx, attached, context)
         answer, shut = scheduling.FilterResponse(), [n for n in request.candidates.names if n in closed]
         answer.ctx.cycle_id = request.ctx.cycle_id
         if shut:
-            verdict = common.PluginStatus(
-                code=common.PluginStatus.CODE_UNSCHEDULABLE, reasons=["under maintenance"]
-            )
-            answer.verdicts.rejected.add(status=verdict, nodes=common.NodeSet(names=shut))
+            answer.verdicts.rejected.add(status=SHUT, nodes=common.NodeSet(names=shut))
         return answer
 
 

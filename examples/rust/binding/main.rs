@@ -17,7 +17,7 @@ use serve::contract::plugin_status::Code;
 use serve::contract::scheduling_service_server::{SchedulingService, SchedulingServiceServer};
 use serve::contract::state_service_server::{StateService, StateServiceServer};
 use serve::contract::*;
-use serve::{Answer, Attachments, by_profile, done};
+use serve::{Answer, Attachments, agree, agreed, by_profile, done};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -108,7 +108,7 @@ impl Slots {
 #[tonic::async_trait]
 impl SchedulingService for Slots {
     async fn reserve(&self, request: Request<ReserveRequest>) -> Answer<ReserveResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.attachments.context(&request.ctx)?;
         let (id, pod, mut state) = (&ctx.cycle_id, pod(ctx), self.state());
         state.cycles.ended(&ctx.ended);
@@ -138,7 +138,7 @@ impl SchedulingService for Slots {
     }
 
     async fn unreserve(&self, request: Request<UnreserveRequest>) -> Answer<UnreserveResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         let done_cycle_ids: Vec<String> = request.items.into_iter().map(|item| item.cycle_id).collect();
         done_cycle_ids.iter().for_each(|id| self.state().cycles.end(id));
@@ -146,7 +146,7 @@ impl SchedulingService for Slots {
     }
 
     async fn permit(&self, request: Request<PermitRequest>) -> Answer<PermitResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.attachments.context(&request.ctx)?;
         let (id, pod, mut state) = (&ctx.cycle_id, pod(ctx), self.state());
         state.cycles.ended(&ctx.ended);
@@ -164,7 +164,7 @@ impl SchedulingService for Slots {
     }
 
     async fn pre_bind_pre_flight(&self, request: Request<PreBindPreFlightRequest>) -> Answer<PreBindPreFlightResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.attachments.context(&request.ctx)?;
         let code = if ctx.plugin_token.is_empty() { Code::Skip } else { Code::Success };
         let ctx = Some(decided(&ctx.cycle_id, code, &[]));
@@ -173,7 +173,7 @@ impl SchedulingService for Slots {
 
     /// Write the number of the slot, which is the token of the cycle, to the pod.
     async fn pre_bind(&self, request: Request<PreBindRequest>) -> Answer<PreBindResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.attachments.context(&request.ctx)?;
         let mut answer =
             PreBindResponse { ctx: Some(decided(&ctx.cycle_id, Code::Success, &[])), ..Default::default() };
@@ -198,14 +198,14 @@ impl SchedulingService for Slots {
     }
 
     async fn post_bind(&self, request: Request<PostBindRequest>) -> Answer<PostBindResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         request.items.iter().for_each(|item| self.state().cycles.end(&item.cycle_id));
         done()
     }
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         self.state().cycles.ended(&request.ended);
         done()
@@ -215,9 +215,10 @@ impl SchedulingService for Slots {
 #[tonic::async_trait]
 impl StateService for Slots {
     async fn reconcile(&self, request: Request<Streaming<ReconcileRequest>>) -> Answer<ReconcileResponse> {
-        let mut stream = request.into_inner();
+        let (metadata, _, mut stream) = request.into_parts();
         let (mut live, mut expected, mut is_complete) = (vec![], 0, false);
         while let Some(page) = stream.message().await? {
+            agree(&metadata, &page)?;
             self.attachments.check(&page.attachment_id)?;
             if is_complete || page.sequence != expected {
                 return Err(Status::invalid_argument(format!("page {} came in place of {expected}", page.sequence)));

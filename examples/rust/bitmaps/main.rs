@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use serve::contract::scheduling_service_server::{SchedulingService, SchedulingServiceServer};
 use serve::contract::state_service_server::{StateService, StateServiceServer};
 use serve::contract::*;
-use serve::{Answer, Attachments, done};
+use serve::{Answer, Attachments, agree, agreed, done};
 use table::{Chunks, Node, Table};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -67,7 +67,7 @@ fn rejection() -> PluginStatus {
 #[tonic::async_trait]
 impl SchedulingService for FreeCpu {
     async fn filter(&self, request: Request<FilterRequest>) -> Answer<FilterResponse> {
-        let FilterRequest { ctx, candidates } = request.into_inner();
+        let FilterRequest { ctx, candidates } = agreed(request)?;
         let ctx = self.attachments.context(&ctx)?;
         let mut state = self.state.lock().unwrap();
         let (reply, cpu) = state.begin(ctx);
@@ -84,7 +84,7 @@ impl SchedulingService for FreeCpu {
     }
 
     async fn simulate_filter(&self, request: Request<SimulateFilterRequest>) -> Answer<SimulateFilterResponse> {
-        let SimulateFilterRequest { ctx, scenarios } = request.into_inner();
+        let SimulateFilterRequest { ctx, scenarios } = agreed(request)?;
         let ctx = self.attachments.context(&ctx)?;
         let mut state = self.state.lock().unwrap();
         let (reply, cpu) = state.begin(ctx);
@@ -101,7 +101,7 @@ impl SchedulingService for FreeCpu {
     }
 
     async fn score(&self, request: Request<ScoreRequest>) -> Answer<ScoreResponse> {
-        let ScoreRequest { ctx, candidates } = request.into_inner();
+        let ScoreRequest { ctx, candidates } = agreed(request)?;
         let ctx = self.attachments.context(&ctx)?;
         let mut state = self.state.lock().unwrap();
         let (reply, cpu) = state.begin(ctx);
@@ -115,7 +115,7 @@ impl SchedulingService for FreeCpu {
     }
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         self.state.lock().unwrap().end(&request.ended);
         done()
@@ -125,9 +125,10 @@ impl SchedulingService for FreeCpu {
 #[tonic::async_trait]
 impl StateService for FreeCpu {
     async fn sync_state(&self, request: Request<Streaming<SyncStateRequest>>) -> Answer<SyncStateResponse> {
-        let mut stream = request.into_inner();
+        let (metadata, _, mut stream) = request.into_parts();
         let mut chunks = Chunks::default();
         while let Some(request) = stream.message().await? {
+            agree(&metadata, &request)?;
             self.attachments.check(&request.attachment_id)?;
             if request.sequence != chunks.count {
                 return Err(Status::invalid_argument(format!(

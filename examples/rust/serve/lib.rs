@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::transport::{Server, server::Router};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 /// The code that tonic and prost make of `proto/berth/plugin/v1`.
 #[allow(clippy::all)]
@@ -41,6 +41,52 @@ pub type Answer<T> = Result<Response<T>, Status>;
 /// Answer a message that says nothing.
 pub fn done<T: Default>() -> Answer<T> {
     Ok(Response::new(T::default()))
+}
+
+/// A request, and the attachment and the plugin that it names. A request without a plugin names None.
+pub trait Named {
+    fn named(&self) -> (&str, Option<&str>);
+}
+
+macro_rules! named {
+    ($($kind:ident)* => |$request:ident| $names:expr) => {
+        $(impl Named for $kind {
+            fn named(&self) -> (&str, Option<&str>) {
+                let $request = self;
+                $names
+            }
+        })*
+    };
+}
+
+named!(HandshakeRequest ConfigureRequest ProbeRequest DrainRequest SyncStateRequest
+    => |request| (request.attachment_id.as_str(), None));
+named!(PreEnqueueRequest SortKeysRequest QueueingHintsRequest ReconcileRequest UnreserveRequest PostBindRequest
+    EndCyclesRequest
+    => |request| (request.attachment_id.as_str(), Some(request.plugin.as_str())));
+named!(PreFilterRequest FilterRequest SimulateFilterRequest PostFilterRequest PreScoreRequest ScoreRequest
+    NormalizeScoreRequest ReserveRequest PermitRequest PreBindPreFlightRequest PreBindRequest BindRequest
+    => |request| match &request.ctx {
+        Some(ctx) => (ctx.attachment_id.as_str(), Some(ctx.plugin.as_str())),
+        None => ("", None),
+    });
+
+/// Return the message of a request whose metadata agrees with it.
+pub fn agreed<T: Named>(request: Request<T>) -> Result<T, Status> {
+    agree(request.metadata(), request.get_ref())?;
+    Ok(request.into_inner())
+}
+
+/// Refuse a message whose metadata names another attachment or plugin: an interceptor may have read the metadata.
+pub fn agree(metadata: &MetadataMap, message: &impl Named) -> Result<(), Status> {
+    let (attachment_id, plugin) = message.named();
+    for (key, name) in [("berth-attachment-id", Some(attachment_id)), ("berth-plugin", plugin)] {
+        let Some(name) = name else { continue };
+        if metadata.get_all(key).iter().any(|beside| beside.as_encoded_bytes() != name.as_bytes()) {
+            return Err(Status::invalid_argument(format!("the metadata {key} differs from the request")));
+        }
+    }
+    Ok(())
 }
 
 /// The attachments that hosts named: the plugin serves the one of the last Configure that it accepted.
@@ -98,7 +144,7 @@ struct Identity {
 #[tonic::async_trait]
 impl IdentityService for Identity {
     async fn handshake(&self, request: Request<HandshakeRequest>) -> Answer<HandshakeResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         if env::var("BERTH_PLUGIN_CREDENTIAL")
             .is_ok_and(|secret| !same(secret.as_bytes(), request.credential.as_bytes()))
         {
@@ -113,7 +159,7 @@ impl IdentityService for Identity {
     }
 
     async fn configure(&self, request: Request<ConfigureRequest>) -> Answer<ConfigureResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let mut ids = self.attachments.0.lock().unwrap();
         if !ids.named.contains(&request.attachment_id) {
             return Err(Status::permission_denied("no Handshake named this attachment_id"));
@@ -131,7 +177,7 @@ impl IdentityService for Identity {
     }
 
     async fn probe(&self, request: Request<ProbeRequest>) -> Answer<ProbeResponse> {
-        self.attachments.check(&request.get_ref().attachment_id)?;
+        self.attachments.check(&agreed(request)?.attachment_id)?;
         Ok(Response::new(ProbeResponse {
             ready: true,
             instance_id: self.hello.instance_id.clone(),
@@ -140,7 +186,7 @@ impl IdentityService for Identity {
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Answer<DrainResponse> {
-        self.attachments.check(&request.get_ref().attachment_id)?;
+        self.attachments.check(&agreed(request)?.attachment_id)?;
         done()
     }
 }

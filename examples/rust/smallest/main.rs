@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 use prost_types::value::Kind;
 use serve::contract::scheduling_service_server::{SchedulingService, SchedulingServiceServer};
 use serve::contract::*;
-use serve::{Answer, Attachments, by_profile, done};
+use serve::{Answer, Attachments, agreed, by_profile, done};
 use tonic::{Request, Response};
 
 type Names = HashSet<String>;
@@ -30,7 +30,7 @@ fn closed_nodes(args: &prost_types::Struct) -> Result<Names, String> {
 #[tonic::async_trait]
 impl SchedulingService for Maintenance {
     async fn filter(&self, request: Request<FilterRequest>) -> Answer<FilterResponse> {
-        let FilterRequest { ctx, candidates } = request.into_inner();
+        let FilterRequest { ctx, candidates } = agreed(request)?;
         let ctx = self.attachments.context(&ctx)?;
         let closed = self.closed.read().unwrap();
         let is_shut = |name: &String| closed.get(&ctx.profile).is_some_and(|names| names.contains(name));
@@ -50,7 +50,7 @@ impl SchedulingService for Maintenance {
     }
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
-        self.attachments.check(&request.get_ref().attachment_id)?;
+        self.attachments.check(&agreed(request)?.attachment_id)?;
         done() // the plugin keeps nothing of a cycle
     }
 }

@@ -20,8 +20,8 @@ export class Refusal extends Error {
   }
 }
 
-/** What names an attachment: requests of cycles do it in `ctx`. */
-type Attached = { ctx?: CallContext | undefined; attachmentId?: string };
+/** What names an attachment, and a plugin: requests of cycles do it in `ctx`. */
+type Attached = { ctx?: CallContext | undefined; attachmentId?: string; plugin?: string };
 
 const named: string[] = [];
 let attached = "";
@@ -30,6 +30,16 @@ function check(request: Attached): void {
   const id = request.ctx?.attachmentId ?? request.attachmentId ?? "";
   if (id === "" || id !== attached) {
     throw new Refusal(grpc.status.PERMISSION_DENIED, "the attachment_id is not that of the last accepted Configure");
+  }
+}
+
+/** Refuse a request whose metadata names another attachment or plugin: an interceptor may have read the metadata. */
+function agree(metadata: grpc.Metadata, request: Attached): void {
+  const { attachmentId, plugin } = request.ctx ?? request;
+  for (const [key, name] of Object.entries({ "berth-attachment-id": attachmentId, "berth-plugin": plugin })) {
+    if (name !== undefined && metadata.get(key).some((beside) => beside !== name)) {
+      throw new Refusal(grpc.status.INVALID_ARGUMENT, `the metadata ${key} differs from the request`);
+    }
   }
 }
 
@@ -47,6 +57,7 @@ function settle<A>(callback: grpc.sendUnaryData<A>, decide: () => A): void {
 export function unary<Q extends Attached, A>(decide: (request: Q) => A): grpc.handleUnaryCall<Q, A> {
   return (call, callback) =>
     settle(callback, () => {
+      agree(call.metadata, call.request);
       check(call.request);
       return decide(call.request);
     });
@@ -62,6 +73,7 @@ export function streamed<Q extends Attached & { sequence: number; last: boolean 
     call.on("end", () =>
       settle(callback, () => {
         requests.forEach((request, index) => {
+          agree(call.metadata, request);
           check(request);
           if (request.sequence !== index || request.last !== (index === requests.length - 1)) {
             throw new Refusal(grpc.status.INVALID_ARGUMENT, `number ${request.sequence} came in the place of ${index}`);
@@ -87,6 +99,7 @@ function introduction(me: identity.PluginDescriptor, configure: (request: identi
   const service: identity.IdentityServiceServer = {
     handshake: (call, callback) =>
       settle(callback, () => {
+        agree(call.metadata, call.request);
         const sent = Buffer.from(call.request.credential);
         if (secret.length > 0 && (sent.length !== secret.length || !timingSafeEqual(sent, secret))) {
           throw new Refusal(grpc.status.UNAUTHENTICATED, "the credential is not that of BERTH_PLUGIN_CREDENTIAL");
@@ -97,6 +110,7 @@ function introduction(me: identity.PluginDescriptor, configure: (request: identi
       }),
     configure: (call, callback) =>
       settle(callback, () => {
+        agree(call.metadata, call.request);
         if (!named.includes(call.request.attachmentId)) {
           throw new Refusal(grpc.status.PERMISSION_DENIED, "no Handshake named this attachment_id");
         }

@@ -13,6 +13,7 @@ from berth_sdk.conformance.host import CallError, Host, new_id, skipped
 from berth_sdk.conformance.way import Way, chosen
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.message_limit import MIN_BYTES
 
 REFUSED = grpc.StatusCode.PERMISSION_DENIED
@@ -352,6 +353,33 @@ def _attachment_other_id(host: Host) -> None:
     rpc, request = _first_request(host)
     request.ctx.attachment_id = new_id()
     host.refused(rpc, request, REFUSED)
+    _goes_on(host)
+
+
+@case(
+    "attachment.metadata",
+    "core",
+    "A call whose metadata names another attachment or plugin than its message is refused; one without"
+    " metadata is answered.",
+)
+def _attachment_metadata(host: Host) -> None:
+    probe = identity.ProbeRequest(attachment_id=host.attachment_id)
+    host.begin("Probe", probe, metadata=()).answer()
+    # A stranger's id is refused as such too.
+    refusals = (grpc.StatusCode.INVALID_ARGUMENT, REFUSED)
+    host.refused("Probe", probe, *refusals, metadata=metadata_of(new_id()))
+    if not host.subject.has(*_CYCLE_POINTS):
+        return
+    rpc, request = _first_request(host)
+    if rpc not in ("Reserve", "Permit"):  # an answer would begin a reservation
+        host.begin(rpc, request, metadata=()).answer()
+    host.refused(rpc, request, *refusals, metadata=metadata_of(new_id(), host.subject.plugin.name))
+    host.refused(
+        rpc,
+        request,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        metadata=metadata_of(host.attachment_id, "another-plugin"),
+    )
     _goes_on(host)
 
 

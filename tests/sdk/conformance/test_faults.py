@@ -237,6 +237,18 @@ class StepsTooFew(OfGroups):
         return scheduling.PlacementFeasibleResponse(runs=[scheduling.FeasibleRun(count=1)])
 
 
+class IgnoresMetadata(ConformingPlugin):
+    def compare(self, request: Any, context: Any) -> None:
+        pass
+
+
+class NeedsMetadata(ConformingPlugin):
+    def compare(self, request: Any, context: Any) -> None:
+        if "berth-attachment-id" not in dict(context.invocation_metadata()):
+            raise RefusalError(grpc.StatusCode.UNAUTHENTICATED, "no metadata")
+        super().compare(request, context)
+
+
 class DescribesAnew(ConformingPlugin):
     """Describes itself in the answer to Configure, as `changes` says."""
 
@@ -347,6 +359,8 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (RefusesLargeRequests, "calls.large", "too large"),
     (FlipsAnswers, "score.repeat", "the call is pure"),
     (OneStatusForAll, "simulateFilter.answer", "1 statuses for 5 scenarios"),
+    (IgnoresMetadata, "attachment.metadata", "Probe was answered with the metadata"),
+    (NeedsMetadata, "attachment.metadata", "UNAUTHENTICATED: no metadata"),
     (DescribesAStranger, "configure.descriptors", "the plugin 'Another', which was not configured"),
     (DescribesOtherPoints, "configure.descriptors", "another points than the handshake"),
     (DescribesOtherVersion, "configure.descriptors", "another version than the handshake"),

@@ -18,6 +18,7 @@ import (
 	pb "example.com/sample-plugin/plugin/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -68,15 +69,36 @@ func (i *identity) Drain(context.Context, *pb.DrainRequest) (*pb.DrainResponse, 
 	return &pb.DrainResponse{}, nil
 }
 
+// named returns whom a request names, by the keys of the metadata of its call.
+func named(request any) map[string]string {
+	if call, isOfCycle := request.(interface{ GetCtx() *pb.CallContext }); isOfCycle {
+		request = call.GetCtx()
+	}
+	found := map[string]string{}
+	if about, is := request.(interface{ GetAttachmentId() string }); is {
+		found["berth-attachment-id"] = about.GetAttachmentId()
+	}
+	if about, is := request.(interface{ GetPlugin() string }); is {
+		found["berth-plugin"] = about.GetPlugin()
+	}
+	return found
+}
+
+// agree refuses a request whose metadata names another attachment or plugin: an interceptor may have read the metadata.
+func agree(ctx context.Context, request any) error {
+	for key, name := range named(request) {
+		for _, beside := range metadata.ValueFromIncomingContext(ctx, key) {
+			if beside != name {
+				return status.Errorf(codes.InvalidArgument, "the metadata %s differs from the request", key)
+			}
+		}
+	}
+	return nil
+}
+
 // check refuses a request unless it names the last attachment that was accepted.
 func (i *identity) check(request any) error {
-	id := ""
-	switch named := request.(type) {
-	case interface{ GetCtx() *pb.CallContext }:
-		id = named.GetCtx().GetAttachmentId()
-	case interface{ GetAttachmentId() string }:
-		id = named.GetAttachmentId()
-	}
+	id := named(request)["berth-attachment-id"]
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if id == "" || id != i.attached {
@@ -95,6 +117,9 @@ func (c checkedStream) RecvMsg(message any) error {
 	if err := c.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
+	if err := agree(c.Context(), message); err != nil {
+		return err
+	}
 	return c.identity.check(message)
 }
 
@@ -106,6 +131,9 @@ func Plugin(me *pb.PluginDescriptor, configure func(*pb.ConfigureRequest) error,
 		InstanceId: rand.Text(), StartedAt: timestamppb.Now(), MaxMessageBytes: 64 << 20,
 	}}
 	unary := func(ctx context.Context, request any, call *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if err := agree(ctx, request); err != nil {
+			return nil, err
+		}
 		// Handshake and Configure are about attachments that are not there yet.
 		if call.FullMethod != pb.IdentityService_Handshake_FullMethodName &&
 			call.FullMethod != pb.IdentityService_Configure_FullMethodName {

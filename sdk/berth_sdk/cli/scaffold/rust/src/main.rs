@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard}; //[reserve]
 
 use places::Places; //[reserve]
+use serve::agree; //[reserve]
 use serve::by_profile; //[reserve]
 //[preEnqueue,filter,postFilter,preScore,reserve,permit,preBind,bind]
 use serve::contract::plugin_status::Code;
@@ -28,7 +29,7 @@ use serve::contract::*;
 //[cycle]
 use serve::done;
 //[/]
-use serve::{Answer, Attachments};
+use serve::{Answer, Attachments, agreed};
 use tonic::Request;
 //[queue,preFilter,filter,postFilter,preScore,score,normalizeScore,reserve,permit,preBind,bind]
 use tonic::Response;
@@ -146,7 +147,7 @@ impl QueueService for SamplePlugin {
     //[preEnqueue]
     /// Keep pods with the annotation HOLD out of the queue until it is removed.
     async fn pre_enqueue(&self, request: Request<PreEnqueueRequest>) -> Answer<PreEnqueueResponse> {
-        let PreEnqueueRequest { pods, attachment_id, .. } = request.into_inner();
+        let PreEnqueueRequest { pods, attachment_id, .. } = agreed(request)?;
         self.attachments.check(&attachment_id)?;
         let judge = |pod: QueuedPod| {
             if pod.summary.unwrap_or_default().annotations.contains_key(HOLD) {
@@ -162,7 +163,7 @@ impl QueueService for SamplePlugin {
     //[queueSort]
     /// Order pods by priority, the highest first, then by the time that they wait.
     async fn sort_keys(&self, request: Request<SortKeysRequest>) -> Answer<SortKeysResponse> {
-        let SortKeysRequest { pods, attachment_id, .. } = request.into_inner();
+        let SortKeysRequest { pods, attachment_id, .. } = agreed(request)?;
         self.attachments.check(&attachment_id)?;
         // Keys are compared as bytes: the high byte comes first, and negative numbers sort below the others.
         let key = |pod: QueuedPod| {
@@ -186,7 +187,7 @@ impl SchedulingService for SamplePlugin {
     //[preFilter]
     /// Reduce the nodes to those that the annotation ONLY lists.
     async fn pre_filter(&self, request: Request<PreFilterRequest>) -> Answer<PreFilterResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let names: Vec<String> = listed(ctx, ONLY).into_iter().map(String::from).collect();
         let eligible = (!names.is_empty()).then(|| NodeSet { names, ..Default::default() });
@@ -197,7 +198,7 @@ impl SchedulingService for SamplePlugin {
     //[filter]
     /// Reject the nodes that the annotation AVOID lists.
     async fn filter(&self, request: Request<FilterRequest>) -> Answer<FilterResponse> {
-        let FilterRequest { ctx, candidates } = request.into_inner();
+        let FilterRequest { ctx, candidates } = agreed(request)?;
         let ctx = self.begin(&ctx)?;
         let avoided = listed(ctx, AVOID);
         let mut names = candidates.unwrap_or_default().names;
@@ -215,7 +216,7 @@ impl SchedulingService for SamplePlugin {
     //[postFilter]
     /// Say that this plugin cannot make room, so that the host asks the next one.
     async fn post_filter(&self, request: Request<PostFilterRequest>) -> Answer<PostFilterResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let pod = ctx.pod.clone().and_then(|pod| pod.summary?.r#ref).unwrap_or_default();
         eprintln!("no node for {}/{}", pod.namespace, pod.name);
@@ -227,7 +228,7 @@ impl SchedulingService for SamplePlugin {
     //[preScore]
     /// Leave out Score for pods with the annotation UNRANKED.
     async fn pre_score(&self, request: Request<PreScoreRequest>) -> Answer<PreScoreResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let code = if annotation(ctx, UNRANKED).is_some() { Code::Skip } else { Code::Success };
         Ok(Response::new(PreScoreResponse { ctx: decided(ctx, code, &[]), ..Default::default() }))
@@ -237,7 +238,7 @@ impl SchedulingService for SamplePlugin {
     //[score]
     /// Give the nodes that the annotation PREFER lists 50 points, and the others none.
     async fn score(&self, request: Request<ScoreRequest>) -> Answer<ScoreResponse> {
-        let ScoreRequest { ctx, candidates } = request.into_inner();
+        let ScoreRequest { ctx, candidates } = agreed(request)?;
         let ctx = self.begin(&ctx)?;
         let preferred = listed(ctx, PREFER);
         let score = |name: &String| if preferred.contains(&name.as_str()) { 50 } else { 0 };
@@ -249,7 +250,7 @@ impl SchedulingService for SamplePlugin {
     //[normalizeScore]
     /// Bring the scores into 0..100: the best node gets 100.
     async fn normalize_score(&self, request: Request<NormalizeScoreRequest>) -> Answer<NormalizeScoreResponse> {
-        let NormalizeScoreRequest { ctx, scores, .. } = request.into_inner();
+        let NormalizeScoreRequest { ctx, scores, .. } = agreed(request)?;
         let ctx = self.begin(&ctx)?;
         let Scores { mut dense, small, .. } = scores.unwrap_or_default();
         dense.extend(small.into_iter().map(i64::from)); // the host may send either form
@@ -263,7 +264,7 @@ impl SchedulingService for SamplePlugin {
     //[reserve]
     /// Take one of the places of the node, podsPerNode of the arguments.
     async fn reserve(&self, request: Request<ReserveRequest>) -> Answer<ReserveResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let ctx = match self.places().take(&ctx.cycle_id, &request.node_name, &ctx.profile) {
             Ok(()) => decided(ctx, Code::Success, &[]),
@@ -276,7 +277,7 @@ impl SchedulingService for SamplePlugin {
     //[reserve,permit]
     /// Give back what the cycles hold. The host calls it also for cycles that hold nothing.
     async fn unreserve(&self, request: Request<UnreserveRequest>) -> Answer<UnreserveResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         let done_cycle_ids: Vec<String> = request.items.into_iter().map(|item| item.cycle_id).collect();
         done_cycle_ids.iter().for_each(|id| self.places().end(id)); //[reserve]
@@ -287,7 +288,7 @@ impl SchedulingService for SamplePlugin {
     //[permit]
     /// Let pods with the annotation WAIT wait for so many seconds. DecideWaitingPods of HandleService ends it earlier.
     async fn permit(&self, request: Request<PermitRequest>) -> Answer<PermitResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let seconds: u16 = annotation(ctx, WAIT).and_then(|text| text.parse().ok()).unwrap_or_default();
         let mut answer = PermitResponse { ctx: decided(ctx, Code::Success, &[]), wait_timeout: None };
@@ -302,14 +303,14 @@ impl SchedulingService for SamplePlugin {
     //[preBind]
     /// Say that PreBind has work to do for each pod.
     async fn pre_bind_pre_flight(&self, request: Request<PreBindPreFlightRequest>) -> Answer<PreBindPreFlightResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = decided(self.begin(&request.ctx)?, Code::Success, &[]);
         Ok(Response::new(PreBindPreFlightResponse { ctx, ..Default::default() }))
     }
 
     /// Write the chosen node into the annotation CHOSEN of the pod; the host makes the patch.
     async fn pre_bind(&self, request: Request<PreBindRequest>) -> Answer<PreBindResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = self.begin(&request.ctx)?;
         let mut answer = PreBindResponse { ctx: decided(ctx, Code::Success, &[]), ..Default::default() };
         if let Some(patched) = request.patched.first() {
@@ -335,7 +336,7 @@ impl SchedulingService for SamplePlugin {
     //[bind]
     /// Let the host post the Binding.
     async fn bind(&self, request: Request<BindRequest>) -> Answer<BindResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         let ctx = decided(self.begin(&request.ctx)?, Code::Success, &[]);
         Ok(Response::new(BindResponse { ctx, host_binds: true }))
     }
@@ -344,7 +345,7 @@ impl SchedulingService for SamplePlugin {
     //[postBind]
     /// Log that pods are bound.
     async fn post_bind(&self, request: Request<PostBindRequest>) -> Answer<PostBindResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         for item in request.items {
             let pod = item.pod.unwrap_or_default();
@@ -357,7 +358,7 @@ impl SchedulingService for SamplePlugin {
     //[/]
     /// Drop what the plugin keeps for cycles that are over.
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
-        let request = request.into_inner();
+        let request = agreed(request)?;
         self.attachments.check(&request.attachment_id)?;
         self.places().ended(&request.ended); //[reserve]
         done()
@@ -370,9 +371,10 @@ impl SchedulingService for SamplePlugin {
 impl StateService for SamplePlugin {
     /// Keep the reservations that the pages list and no other one, after a restart of this process or of the host.
     async fn reconcile(&self, request: Request<Streaming<ReconcileRequest>>) -> Answer<ReconcileResponse> {
-        let mut stream = request.into_inner();
+        let (metadata, _, mut stream) = request.into_parts();
         let (mut live, mut expected, mut is_complete) = (vec![], 0, false);
         while let Some(page) = stream.message().await? {
+            agree(&metadata, &page)?;
             self.attachments.check(&page.attachment_id)?;
             if is_complete || page.sequence != expected {
                 return Err(Status::invalid_argument(format!("page {} came in place of {expected}", page.sequence)));

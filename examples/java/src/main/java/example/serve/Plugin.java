@@ -4,7 +4,6 @@ import com.google.gson.Gson;
 import com.google.protobuf.Message;
 import com.google.protobuf.Struct;
 import com.google.protobuf.Timestamp;
-import io.berth.plugin.v1.CallContext;
 import io.berth.plugin.v1.ConfigureRequest;
 import io.berth.plugin.v1.ConfigureResponse;
 import io.berth.plugin.v1.ContractVersion;
@@ -158,23 +157,24 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
     answer(to, DrainResponse.getDefaultInstance());
   }
 
-  /** Refuses every message of another attachment than the present one, in every call after Configure. */
+  /**
+   * Refuses every message of another attachment than the present one, in every call after Configure, and every message
+   * whose metadata names another attachment or plugin: an interceptor may have read the metadata.
+   */
   @Override
   public <Q, A> ServerCall.Listener<Q> interceptCall(
       ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
     String method = call.getMethodDescriptor().getBareMethodName();
-    if ("Handshake".equals(method) || "Configure".equals(method)) {
-      return next.startCall(call, headers);
-    }
+    boolean introduces = "Handshake".equals(method) || "Configure".equals(method);
     return new SimpleForwardingServerCallListener<>(next.startCall(call, headers)) {
       private boolean refused;
 
       @Override
       public void onMessage(Q message) {
-        if (!refused && !isAttached((Message) message)) {
+        Status problem = refused ? null : problem((Message) message, headers, introduces);
+        if (problem != null) {
           refused = true;
-          call.close(Status.PERMISSION_DENIED.withDescription(
-              "the attachment_id is not that of the last Configure that was accepted"), new Metadata());
+          call.close(problem, new Metadata());
         }
         if (!refused) {
           super.onMessage(message);
@@ -190,13 +190,29 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
     };
   }
 
-  private synchronized boolean isAttached(Message message) {
-    var type = message.getDescriptorForType();
-    var ctx = type.findFieldByName("ctx");
-    Object id = ctx != null
-        ? ((CallContext) message.getField(ctx)).getAttachmentId()
-        : message.getField(type.findFieldByName("attachment_id"));
-    return !attached.isEmpty() && attached.equals(id);
+  /** Returns why a message is refused; null: it is not. */
+  private synchronized Status problem(Message message, Metadata headers, boolean introduces) {
+    var ctx = message.getDescriptorForType().findFieldByName("ctx");
+    Message named = ctx == null ? message : (Message) message.getField(ctx);
+    for (String name : new String[] {"attachment_id", "plugin"}) {
+      var field = named.getDescriptorForType().findFieldByName(name);
+      String key = "berth-" + name.replace('_', '-');
+      Iterable<String> sent = headers.getAll(Metadata.Key.of(key, Metadata.ASCII_STRING_MARSHALLER));
+      if (field == null || sent == null) {
+        continue;
+      }
+      for (String beside : sent) {
+        if (!beside.equals(named.getField(field))) {
+          return Status.INVALID_ARGUMENT.withDescription("the metadata " + key + " differs from the request");
+        }
+      }
+    }
+    Object id = named.getField(named.getDescriptorForType().findFieldByName("attachment_id"));
+    if (!introduces && (attached.isEmpty() || !attached.equals(id))) {
+      return Status.PERMISSION_DENIED.withDescription(
+          "the attachment_id is not that of the last Configure that was accepted");
+    }
+    return null;
   }
 
   /** Returns a builder that listens at `unix:///path` or `host:port`. */
