@@ -19,7 +19,9 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 @dataclass(frozen=True)
 class Span:
-    """One span. `service`: of its resource. `error`: its status is an error."""
+    """One span. `service`: of its resource. `error`: its status is an error. `links`: the spans that it names
+    beside its parent.
+    """
 
     service: str
     trace: str
@@ -31,6 +33,7 @@ class Span:
     ended_ns: int
     error: bool
     attributes: dict[str, Any] = field(default_factory=dict)
+    links: tuple[str, ...] = ()
 
 
 class Collector(services.TraceServiceServicer):
@@ -112,11 +115,13 @@ def _span(resource: Any, span: Any) -> Span:
         span.end_time_unix_nano,
         span.status.code == 2,
         {item.key: _value(item.value) for item in span.attributes},
+        tuple(link.span_id.hex() for link in span.links),
     )
 
 
 def _value(value: Any) -> Any:
-    return getattr(value, value.WhichOneof("value"))
+    found = getattr(value, value.WhichOneof("value"))
+    return [_value(one) for one in found.values] if value.HasField("array_value") else found
 
 
 def tree_of(spans: list[Span]) -> str:

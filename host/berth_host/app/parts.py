@@ -148,19 +148,25 @@ class HostParts:
         self.metrics = options.metrics
         self.metrics.expose(configuration.gates.is_enabled, configuration.emulation.metrics)
         self.fate = Fate()
-        self.tracing: Tracing | None = None
         self.extenders = Extenders(configuration.scheduler.extenders)
         self._know_the_cluster()
         later = LateParts()
+        self.tracing = self._make_tracing()
+        try:
+            self._make_from_plugins(later)
+        except BaseException:
+            if self.tracing is not None:
+                self.tracing.close()
+            raise
+
+    def _make_from_plugins(self, later: LateParts) -> None:
+        """Make the plugins, and the parts that call them."""
         self._open_to_plugins(later)
         self._make_plugins(later)
         try:
-            self.tracing = self._make_tracing()
             self._make_cycles(later)
         except BaseException:
             self.clients.close_unused()
-            if self.tracing is not None:
-                self.tracing.close()
             raise
 
     def _make_tracing(self) -> Tracing | None:
@@ -230,6 +236,7 @@ class HostParts:
             self.state.refresh,
             self.configuration.emulation,
             has_extenders=bool(self.configuration.scheduler.extenders),
+            spans=None if self.tracing is None else self.tracing.live,
         )
         self.attachments = HostAttachments(
             self.configuration,

@@ -33,6 +33,7 @@ RECONCILE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 2.0
 _CALL: Final = "Reconcile"
+_METHOD: Final = f"berth.plugin.v1.StateService/{_CALL}"
 _POINTS: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
 _LOG = get_logger()
 
@@ -86,7 +87,13 @@ class TakenUp:
         ]
         pages[-1].last = True
         asked = (plugin.name, _CALL)
-        reply = await link.reconcile(pages, asked, RECONCILE_S)
+        anchors = [parcel.anchor for parcel in bound if parcel.anchor is not None]
+        anchors += [item.cycle.trace.anchor for item in live.values() if item.cycle.trace is not None]
+        if anchors:
+            with anchors[0].request(plugin.name, _METHOD, anchors[1:]) as traceparent:
+                reply = await link.reconcile(pages, asked, RECONCILE_S, traceparent)
+        else:
+            reply = await link.reconcile(pages, asked, RECONCILE_S)
         unknown = set(reply.unknown_cycle_ids)
         if not unknown <= {item.cycle_id for item in listed}:
             raise PluginProtocolError(*asked, "named cycles that it was not asked about")

@@ -34,7 +34,7 @@ from berth_host.endpoints.ui import PATH as UI_PATH
 from berth_host.endpoints.ui import PREFIX as UI
 from berth_host.endpoints.ui import Ui
 from berth_host.metrics import families
-from berth_host.metrics.exposition import CONTENT_TYPE, OPEN_METRICS, Exposition
+from berth_host.metrics.exposition import CONTENT_TYPE, OPEN_METRICS, Exposition, wants_open_metrics
 from berth_host.metrics.pod_resources import pod_resources_text
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.user import ClientTrust, User
@@ -290,7 +290,7 @@ def _add_pages(
             metrics.clear()
             return text("metrics reset\n", sniff=True)
         # Without exemplars the format that kube-scheduler has says the same.
-        if metrics.has_exemplars and "application/openmetrics-text" in request.accept:
+        if metrics.has_exemplars and wants_open_metrics(request.accept):
             return Answer(b"" if request.method == "HEAD" else await shown.open_metrics(), OPEN_METRICS)
         return await _metrics(request, shown.text)
 

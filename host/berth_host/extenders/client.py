@@ -77,7 +77,12 @@ class ExtenderClient:
         started_s = instant_s()
         received = 0
         try:
-            answer = await (self._exchange or self._opened()).post(verb, body)
+            exchange = self._exchange or self._opened()
+            if cycle.trace is None:
+                answer = await exchange.post(verb, body)
+            else:
+                with cycle.trace.request(self.name, verb, exchange.shown_url(verb)) as traceparent:
+                    answer = await exchange.post(verb, body, traceparent)
             received = len(answer)
             return answer
         finally:

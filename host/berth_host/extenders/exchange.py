@@ -25,6 +25,7 @@ from urllib.request import getproxies
 
 import aiohttp
 import orjson
+from berth_sdk.wire.traces import TRACEPARENT
 from yarl import URL
 
 from berth_host.config.checks.extender_tls import load_client_pair
@@ -64,11 +65,13 @@ class _Progress:
     """How far a request came. `url`: where it went last, after redirects; `location`: the last redirect's own
     text. `reused`: over a kept connection.
 
-    `headers`: the head of the answer arrived. `parts`: the part of the body that arrived.
+    `traceparent`: the header of a traced request; empty: none. `headers`: the head of the answer arrived.
+    `parts`: the part of the body that arrived.
     """
 
     url: str
     location: str = ""
+    traceparent: str = ""
     reused: bool = False
     headers: bool = False
     parts: list[bytes] = field(default_factory=list)
@@ -98,12 +101,19 @@ class Exchange:
         self._proxy = _proxy_for(self._base)
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, verb: str, body: bytes) -> bytes:
-        """Send one request and return the body of its answer. Raises ExtenderError."""
+    def shown_url(self, verb: str) -> str:
+        """Return the URL of a verb, without what may be secret."""
+        return str(masked(f"{self._base}/{verb}".partition("?")[0]))
+
+    async def post(self, verb: str, body: bytes, traceparent: str = "") -> bytes:
+        """Send one request and return the body of its answer. Raises ExtenderError.
+
+        `traceparent`: the header of a traced request; empty: none.
+        """
         url = f"{self._base}/{verb}"
         if problem := _parse_problem(url):
             raise ExtenderError(f'parse "{masked(url)}": {problem}', "unavailable")
-        progress = _Progress(url)
+        progress = _Progress(url, traceparent=traceparent)
         try:
             async with asyncio.timeout(self._limit_s):
                 try:
@@ -152,6 +162,7 @@ class Exchange:
             url,
             # Small bodies go out in one piece with the head; of large ones the loop would be held up.
             data=body if len(body) < _ONE_PIECE else io.BytesIO(body),
+            headers={TRACEPARENT: progress.traceparent} if progress.traceparent else None,
             ssl=self._tls.context(),
             server_hostname=self._tls.server_name,
             proxy=self._proxy,

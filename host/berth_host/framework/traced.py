@@ -1,31 +1,67 @@
 """`TracedFramework`: a `Framework` that records the times of its points in traced attempts.
 
+`TracedGroupPoints` records those of the points about groups.
+
 `app` makes it in place of a `Framework` if tracing is on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from berth_sdk.results import BindResult, NodeRejections, PostFilterResult
+from berth_sdk.pod_group import Placement, PlacementProgress
+from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResult, PostFilterResult
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.framework import Framework
+from berth_host.framework.group_points import GroupPoints, PlacementTotals, WhatIfs
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
-from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.cycle import Cycle, CycleRecord
+from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 from berth_host.tracing.attempt_trace import Step
 
 T = TypeVar("T")
 
 
+class TracedGroupPoints(GroupPoints):
+    """The points about groups, with a step in the trace of the group's attempt for each."""
+
+    async def run_placement_generate(
+        self, cycle: GroupCycle, parent: Placement
+    ) -> Sequence[Placement] | Status:
+        """Run PlacementGenerate."""
+        ran = super().run_placement_generate(cycle, parent)
+        return await _at(cycle, "PlacementGenerate", ran, _code_of_found)
+
+    async def run_placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
+        """Run PlacementFeasible."""
+        return await _at(one, "PlacementFeasible", super().run_placement_feasible(one, step), _code)
+
+    async def run_placement_score(
+        self, cycle: GroupCycle, tried: Sequence[PlacementCycle]
+    ) -> PlacementTotals | Status:
+        """Run PlacementScore and NormalizePlacementScore."""
+        ran = super().run_placement_score(cycle, tried)
+        return await _at(cycle, "PlacementScore", ran, _code_of_found)
+
+    async def run_pod_group_post_filter(
+        self, cycle: GroupCycle, what_ifs: WhatIfs
+    ) -> tuple[str, PodGroupPostFilterResult]:
+        """Run PodGroupPostFilter."""
+        ran = super().run_pod_group_post_filter(cycle, what_ifs)
+        return await _at(cycle, "PodGroupPostFilter", ran, lambda found: found[1].status.code)
+
+
 class TracedFramework(Framework):
     """The plugins of one profile, with a step in the cycle's trace for each point."""
+
+    group_points = TracedGroupPoints
 
     async def run_pre_filter(self, cycle: Cycle) -> PreFilterOutcome:
         """Run PreFilter over all nodes."""
@@ -51,14 +87,11 @@ class TracedFramework(Framework):
     async def run_score(self, cycle: Cycle, nodes: NodeTable) -> ScoreTable | Status:
         """Run PreScore, Score and NormalizeScore, as two steps of the trace."""
 
-        def code(found: ScoreTable | Status) -> Code:
-            return found.code if isinstance(found, Status) else Code.SUCCESS
-
         if cycle.trace is None:
             return await super().run_score(cycle, nodes)
         with cycle.trace.at("Score") as step:
             found = await super().run_score(cycle, nodes)
-            step.code = code(found)
+            step.code = _code_of_found(found)
         if step.began_s < cycle.pre_scored_s < step.ended_s:
             cycle.trace.steps.append(Step("PreScore", step.began_s, cycle.pre_scored_s, Code.SUCCESS))
             step.began_s = cycle.pre_scored_s
@@ -99,7 +132,7 @@ class TracedFramework(Framework):
         return await _at(cycle, "PostBind", super().run_post_bind(cycle, node_name), _done)
 
 
-async def _at(cycle: Cycle, name: str, ran: Awaitable[T], code: Callable[[T], Code]) -> T:
+async def _at(cycle: CycleRecord, name: str, ran: Awaitable[T], code: Callable[[T], Code]) -> T:
     """Return what `ran` returns; record its time and its code if the cycle is traced."""
     if cycle.trace is None:
         return await ran
@@ -111,6 +144,11 @@ async def _at(cycle: Cycle, name: str, ran: Awaitable[T], code: Callable[[T], Co
 
 def _code(status: Status) -> Code:
     return status.code
+
+
+def _code_of_found(found: object) -> Code:
+    """Return the code of a point whose answer is a Status only if there is no result."""
+    return found.code if isinstance(found, Status) else Code.SUCCESS
 
 
 def _done(_: None) -> Code:

@@ -15,10 +15,29 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
-
-
-OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+_OPEN_METRICS_TYPE: Final = "application/openmetrics-text"
+OPEN_METRICS: Final = f"{_OPEN_METRICS_TYPE}; version=1.0.0; charset=utf-8; escaping=underscores"
 _END: Final = b"# EOF\n"
+
+
+def wants_open_metrics(accept: str) -> bool:
+    """Return True if an Accept header asks for OpenMetrics at least as much as for any other format.
+
+    A header that accepts anything gets plain text. Source: RFC 9110, section 12.5.1.
+    """
+    wanted = other = 0.0
+    for media_type in accept.lower().split(","):
+        name, *parameters = (part.strip() for part in media_type.split(";"))
+        given = dict(part.partition("=")[::2] for part in parameters)
+        try:
+            quality = float(given.get("q", "1"))
+        except ValueError:
+            continue
+        if name == _OPEN_METRICS_TYPE:
+            wanted = max(wanted, quality)
+        else:
+            other = max(other, quality)
+    return wanted > 0 and wanted >= other
 
 
 class Named(Protocol):

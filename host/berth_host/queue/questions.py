@@ -8,25 +8,79 @@ queue gets the answers through its `..._answered` methods.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField, signing
+from berth_sdk.results import QueuedPod
+from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
-from berth_host.rpc.client import PluginClient
+from berth_host.rpc.route import ClientSettings
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 log = get_logger()
 RETRY_S = 1.0
 MAX_BATCH = 256
+
+
+class QueueClient(Protocol):
+    """The calls of the queue to one plugin (`rpc.client.PluginClient`)."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name in the profile."""
+        ...
+
+    @property
+    def is_served(self) -> bool:
+        """True for a served plugin."""
+        ...
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The operator's settings for the plugin."""
+        ...
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The declarations of the plugin's active instance."""
+        ...
+
+    def in_scope(self, pod: Pod) -> bool:
+        """Return True if the plugin is called about this pod."""
+        ...
+
+    async def pre_enqueue(self, pods: Sequence[QueuedPod]) -> list[Status]:
+        """Return one status per pod."""
+        ...
+
+    def pre_enqueue_at_once(self, pod: QueuedPod) -> Status | None:
+        """Return what `pre_enqueue` would, for one pod; None where the answer has to be awaited."""
+        ...
+
+    async def sort_keys(self, pods: Sequence[QueuedPod]) -> list[bytes]:
+        """Return one key per pod; empty: the fallback order."""
+        ...
+
+    def sort_key_at_once(self, pod: QueuedPod) -> bytes | None:
+        """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
+        ...
+
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
+        """Return one hint per pod."""
+        ...
+
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
+        """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
+        ...
 
 
 class Batcher(Generic[Q, A]):
@@ -146,7 +200,7 @@ class PluginQuestions:
         self.retry_count = 0
         """The number of gate questions that wait for a retry."""
 
-    def gate(self, client: PluginClient) -> Callable[[GateQuestion], Status | Deferred]:
+    def gate(self, client: QueueClient) -> Callable[[GateQuestion], Status | Deferred]:
         """Return the function that calls one plugin's PreEnqueue."""
 
         async def ask_all(batch: Sequence[GateQuestion]) -> Sequence[Status]:
@@ -173,7 +227,7 @@ class PluginQuestions:
 
         return ask
 
-    async def _see_objects(self, client: PluginClient) -> None:
+    async def _see_objects(self, client: QueueClient) -> None:
         if client.is_served and any(need.resource for need in client.descriptor.needs):
             await self._refresh()
 
@@ -192,7 +246,7 @@ class PluginQuestions:
         self.retry_count -= 1
         batcher.put(question)
 
-    def hint(self, clients: dict[str, PluginClient]) -> Callable[[HintQuestion], bool | Deferred]:
+    def hint(self, clients: Mapping[str, QueueClient]) -> Callable[[HintQuestion], bool | Deferred]:
         """Return the function that calls the hints of a profile's plugins.
 
         For a plugin that this build does not have, the function returns True: the event may help.
@@ -208,7 +262,7 @@ class PluginQuestions:
 
         return ask
 
-    def _hint_batcher(self, client: PluginClient) -> Batcher[HintQuestion, bool]:
+    def _hint_batcher(self, client: QueueClient) -> Batcher[HintQuestion, bool]:
         async def ask(batch: Sequence[HintQuestion]) -> Sequence[bool]:
             await self._see_objects(client)
             # One call per event, as the questions of one turn mostly share their event.
@@ -227,7 +281,7 @@ class PluginQuestions:
         alike = WaitingAlike(lambda: client.descriptor.sign_fields)
         return Batcher(ask, answered, self._busy, alike.kind_of)
 
-    def sort_key(self, client: PluginClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
+    def sort_key(self, client: QueueClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
         """Return the function that requests a QueueSort key; an empty key means the fallback order."""
         batcher = Batcher[SortKeyQuestion, bytes](
             lambda batch: client.sort_keys([question.pod for question in batch]),

@@ -25,7 +25,9 @@ from berth_host.queue.seams import (
     QueueSort,
     SortKeyQuestion,
 )
+from berth_host.queue.traced import TracedQuestions
 from berth_host.rpc.client import PluginClient
+from berth_host.tracing.live_spans import LiveSpans
 
 
 class EnabledPlugin(Protocol):
@@ -51,10 +53,12 @@ class QueueWiring:
         emulation: Emulation,
         *,
         has_extenders: bool = False,
+        spans: LiveSpans | None = None,
     ) -> None:
         """Create the wiring. `refresh`: updates the snapshot when no cycle holds it. `emulation`: its events
         replace those that the plugins declare. `has_extenders`: the configuration has an extender, whatever
-        its verbs; any event then helps the pods that extenders rejected.
+        its verbs; any event then helps the pods that extenders rejected. `spans`: makes the spans of traced
+        calls; None: no call is traced.
         """
         self._emulation = emulation
         self._has_extenders = has_extenders
@@ -62,7 +66,8 @@ class QueueWiring:
         self._queue: SchedulingQueue
         """Set by `connect`: the queue is made from the functions of this object."""
         self._sink = AnswerSink()
-        self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
+        parts = clock, self._sink, self.busy, refresh
+        self._questions = PluginQuestions(*parts) if spans is None else TracedQuestions(spans, *parts)
         self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
         """Per profile: schedulerName, the plugins that can reject a pod, the clients by plugin."""
 

@@ -58,6 +58,7 @@ class GroupCycle(CycleRecord):
         self.payer = None if parent is None else parent.payer
         if parent is not None:
             _keep_below(self)
+            _trace_like(self, parent)
 
     def placement(self, placement: Placement) -> PlacementCycle:
         """Return the record of the next trial: of one placement, from the start."""
@@ -92,6 +93,7 @@ class PlacementCycle(CycleRecord):
         self.judged: dict[str, JudgedSteps] = {}
         """The answers of served plugins to PlacementFeasible, by plugin."""
         _keep_below(self)
+        _trace_like(self, group_cycle)
 
     def take(self, member: Cycle) -> None:
         """Make the cycle of a member a part of this trial. Called before the first call of that cycle."""
@@ -116,6 +118,12 @@ def _keep_below(record: CycleRecord) -> None:
     root = record.root
     if isinstance(root, GroupCycle):
         root.below.append(record)
+
+
+def _trace_like(record: CycleRecord, above: CycleRecord) -> None:
+    """Let the calls about a record be a part of the trace of the group's attempt, if that is traced."""
+    if above.trace is not None:
+        record.trace, record.sampler = above.trace, above.sampler
 
 
 def count_members(group: GroupView) -> int:

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -51,7 +52,7 @@ from berth_host.scheduler.pod_steps import PodSteps
 from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
 from berth_host.scheduler.schedule_group import EvictForGroup, GroupScheduler, WriteCondition
 from berth_host.scheduler.search import ScheduleResult, SearchStart, TiedNodes
-from berth_host.scheduler.traced import TracedSteps
+from berth_host.scheduler.traced import TracedGroups, TracedSteps
 from berth_host.tracing.tracing import Tracing
 
 log = get_logger()
@@ -250,12 +251,12 @@ class Scheduler:
         self.snapshot = snapshot
         self.binding = binding
         self.evictions = evictions
-        self.steps = (
-            PodSteps(queue, cache, snapshot, binding, clock)
-            if tracing is None
-            else TracedSteps(queue, cache, snapshot, binding, clock, tracing)
-        )
-        self.groups = GroupScheduler(
+        self.steps = PodSteps(queue, cache, snapshot, binding, clock)
+        group_scheduler: Callable[..., GroupScheduler] = GroupScheduler
+        if tracing is not None:
+            self.steps = TracedSteps(queue, cache, snapshot, binding, clock, tracing)
+            group_scheduler = partial(TracedGroups, tracing)
+        self.groups = group_scheduler(
             profiles,
             self.steps,
             queue,

@@ -1,11 +1,13 @@
-"""`TracedSteps` and `TracedBindingCycle`: begin the trace of each attempt, and end it.
+"""`TracedSteps`, `TracedGroups` and `TracedBindingCycle`: begin the trace of each attempt, and end it.
 
 Made in place of their base classes if tracing is on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from berth_sdk.status import Code, Status
 
@@ -14,13 +16,25 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.explain.diagnosis import Outcome
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
+from berth_host.queue.queued_group import GroupOutcome
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.scheduler.attempt import Attempt, Failed
 from berth_host.scheduler.binding_cycle import BindingCycle
 from berth_host.scheduler.failure import Failure
+from berth_host.scheduler.group_attempt import GroupAttempt
 from berth_host.scheduler.pod_steps import CycleProfile, PodSteps
-from berth_host.tracing.tracing import RunningTrace, Tracing
+from berth_host.scheduler.schedule_group import GroupScheduler
+from berth_host.tracing.attempt_trace import MOST_CALLS
+from berth_host.tracing.tracing import Attributes, RunningTrace, Tracing
+
+TRIAL: Final = "trial"
+"""The outcome of an attempt for a member of a group whose node was given back for another trial."""
+OUTCOMES: Final = {
+    GroupOutcome.SUCCESS: "scheduled",
+    GroupOutcome.REJECTED: "unschedulable",
+    GroupOutcome.ERROR: "error",
+}
 
 
 class TracedSteps(PodSteps):
@@ -38,11 +52,44 @@ class TracedSteps(PodSteps):
         super().__init__(queue, cache, snapshot, binding, clock)
         self._tracing = tracing
 
+        self._group: RunningTrace | None = None
+        """The trace of the group's attempt under way."""
+        self._begun: list[Attempt] = []
+        """The attempts of members in it that are traced."""
+
     def begin(self, queued: QueuedPodInfo, profile: CycleProfile) -> Attempt:
         """Return the record of a new attempt, with its trace if the attempt is sampled."""
         attempt = super().begin(queued, profile)
-        attempt.trace = self._tracing.begin(attempt.pod, attempt.started_s)
+        trace = self._tracing.begin(attempt.pod, attempt.started_s, self._group)
+        if trace.is_sampled:
+            attempt.trace = trace
+            if self._group is not None:
+                self._begun.append(attempt)
         return attempt
+
+    @contextmanager
+    def in_group(self, group: GroupAttempt) -> Iterator[RunningTrace]:
+        """Trace the group's attempt, for the block, and the attempts of members that begin in the block."""
+        trace = self._group = self._tracing.begin_group(
+            [group.tree.group.annotations, *(member.pod.annotations for member in group.members)],
+            group.started_s,
+        )
+        if trace.is_sampled:
+            group.trace = group.sampler = trace
+        try:
+            yield trace
+        finally:
+            self._group, begun, self._begun = None, self._begun, []
+            left_out = 0
+            for number, attempt in enumerate(begun):
+                if isinstance(attempt.trace, RunningTrace) and not attempt.binding:
+                    # A trial whose nodes were given back: no other code ends it.
+                    if number < MOST_CALLS:
+                        self._tracing.ended(attempt.trace, _attributes(attempt, TRIAL), error=None)
+                    else:
+                        left_out += 1
+                    attempt.trace = None
+            trace.left_out += left_out
 
 
 class TracedBindingCycle(BindingCycle):
@@ -78,24 +125,70 @@ class TracedBindingCycle(BindingCycle):
 
     def _end_trace(self, attempt: Attempt) -> None:
         trace, attempt.trace = attempt.trace, None
-        if not isinstance(trace, RunningTrace):
-            return
-        diagnosis, pod = attempt.diagnosis, attempt.pod
-        attributes: dict[str, str | int] = {
-            "k8s.namespace.name": pod.namespace,
-            "k8s.pod.name": pod.name,
-            "k8s.pod.uid": pod.uid,
-            "berth.profile": diagnosis.profile,
-            "berth.attempt": diagnosis.attempt,
-            "berth.cycle_id": attempt.cycle_id,
-            "berth.outcome": diagnosis.outcome.value,
-            "berth.nodes": diagnosis.node_count,
-            "berth.nodes.evaluated": diagnosis.evaluated_count,
-            "berth.nodes.feasible": diagnosis.feasible_count,
-        }
-        if attempt.node_name:
-            attributes["k8s.node.name"] = attempt.node_name
-        if diagnosis.message:
-            attributes["berth.message"] = diagnosis.message
-        error = diagnosis.message if diagnosis.outcome is Outcome.ERROR else None
-        self._tracing.ended(trace, attributes, error=error)
+        if isinstance(trace, RunningTrace):
+            diagnosis = attempt.diagnosis
+            error = diagnosis.message if diagnosis.outcome is Outcome.ERROR else None
+            self._tracing.ended(trace, _attributes(attempt, diagnosis.outcome.value), error=error)
+
+
+class TracedGroups(GroupScheduler):
+    """The cycles of groups, each of which may be traced."""
+
+    def __init__(
+        self, tracing: Tracing, profiles: Any, steps: TracedSteps, *parts: Any, **options: Any
+    ) -> None:
+        """Make the cycles. `profiles`, `parts`, `options`: as for `GroupScheduler`."""
+        super().__init__(profiles, steps, *parts, **options)
+        self._tracing = tracing
+        self._traced_steps = steps
+
+    async def _schedule(self, attempt: GroupAttempt) -> GroupOutcome:
+        with self._traced_steps.in_group(attempt) as trace:
+            outcome = await super()._schedule(attempt)
+        if trace.is_sampled:
+            attributes = _attributes_of_group(attempt, outcome)
+            error = str(attributes["berth.message"]) if outcome is GroupOutcome.ERROR else None
+            self._tracing.ended(trace, attributes, error=error)
+        return outcome
+
+
+def _attributes(attempt: Attempt, outcome: str) -> dict[str, str | int]:
+    diagnosis, pod = attempt.diagnosis, attempt.pod
+    attributes: dict[str, str | int] = {
+        "k8s.namespace.name": pod.namespace,
+        "k8s.pod.name": pod.name,
+        "k8s.pod.uid": pod.uid,
+        "berth.profile": diagnosis.profile,
+        "berth.attempt": diagnosis.attempt,
+        "berth.cycle_id": attempt.cycle_id,
+        "berth.outcome": outcome,
+        "berth.nodes": diagnosis.node_count,
+        "berth.nodes.evaluated": diagnosis.evaluated_count,
+        "berth.nodes.feasible": diagnosis.feasible_count,
+    }
+    if attempt.node_name:
+        attributes["k8s.node.name"] = attempt.node_name
+    if diagnosis.message:
+        attributes["berth.message"] = diagnosis.message
+    if attempt.trial is not None:
+        attributes["berth.placement"] = attempt.trial.placement
+    return attributes
+
+
+def _attributes_of_group(attempt: GroupAttempt, outcome: GroupOutcome) -> Attributes:
+    group, status = attempt.tree.group, attempt.tree.status
+    attributes: dict[str, str | int | Sequence[str]] = {
+        "k8s.namespace.name": group.namespace,
+        "berth.group": attempt.key,
+        "berth.group.members": [member.pod.key for member in attempt.members[:MOST_CALLS]],
+        "berth.group.size": len(attempt.members),
+        "berth.group.trials": attempt.trials,
+        "berth.profile": attempt.profile,
+        "berth.attempt": attempt.info.attempts,
+        "berth.cycle_id": attempt.cycle_id,
+        "berth.outcome": OUTCOMES[outcome],
+        "berth.nodes": len(attempt.nodes),
+    }
+    if status is not None and not status.is_success:
+        attributes["berth.message"] = status.message
+    return attributes

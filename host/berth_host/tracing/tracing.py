@@ -4,62 +4,49 @@
       PreFilter, Filter, PreScore, Score, Reserve, Permit, or PostFilter
         PLUGIN CALL                             one per call of a plugin
           berth.plugin.v1.SchedulingService/CALL    one per request to a served plugin; its own span is below
+      POST VERB                                 one per request to an HTTP extender
       binding cycle
         PreBindPreFlight, WaitOnPermit, PreBind, Bind, write Binding, PostBind
 
+    schedule pod group
+      PlacementGenerate, PlacementFeasible, PlacementScore, or PodGroupPostFilter
+      schedule pod                              one per attempt of a member, those of trials too
+
 The parent of `schedule pod` is the span that the pod's annotation `traceparent` names, if there is one.
+`live_spans` makes the spans of calls that belong to no running attempt.
 Source of the settings: Kubernetes component-base `tracing/api/v1`.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
-from berth_sdk.wire.traces import TRACEPARENT, SpanExport
+from berth_sdk.wire.traces import SpanExport
 
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
-from berth_host.tracing.attempt_trace import AttemptTrace, Request, Step
+from berth_host.tracing.attempt_trace import SCHEDULING, AttemptTrace, Request, Step
+from berth_host.tracing.live_spans import Ids, LiveSpans, SpanAnchor
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span
 
 _LOG = get_logger()
 SERVICE: Final = "berth-scheduler"
 ROOT: Final = "schedule pod"
+GROUP: Final = "schedule pod group"
 BINDING: Final = "binding cycle"
-_SERVICE_OF_CALLS: Final = "berth.plugin.v1.SchedulingService"
-_TRACESTATE: Final = "tracestate"
 _MILLION: Final = 1_000_000
 _FAILURES: Final = frozenset({Code.ERROR, None})
+Attributes: TypeAlias = Mapping[str, str | int | Sequence[str]]
 Exemplar = Callable[[str, str, float, int, int], None]
 """Called with plugin, call, seconds, trace id and span id of a call that has a span."""
-
-
-class _Ids:
-    """OpenTelemetry's source of ids: random, but for a span whose id a request already has."""
-
-    def __init__(self) -> None:
-        self.next_span_id = 0
-
-    def generate_span_id(self) -> int:
-        """Return a new id of a span."""
-        span_id, self.next_span_id = self.next_span_id, 0
-        return span_id or random.getrandbits(64) or 1
-
-    def generate_trace_id(self) -> int:
-        """Return a new id of a trace."""
-        return random.getrandbits(128) or 1
-
-    def is_trace_id_random(self) -> bool:
-        """Return True: all bits of a trace's id are random."""
-        return True
 
 
 class RunningTrace(AttemptTrace):
@@ -69,11 +56,16 @@ class RunningTrace(AttemptTrace):
 
     __slots__ = ("at_ns", "at_s", "root")
 
-    def __init__(self, root: Span, at_ns: int, at_s: float) -> None:
-        super().__init__(root.get_span_context().trace_id)
+    def __init__(self, root: Span, anchor: SpanAnchor, at_ns: int, at_s: float) -> None:
+        super().__init__(root.get_span_context().trace_id, anchor)
         self.root = root
         self.at_ns = at_ns
         self.at_s = at_s
+
+    @property
+    def is_sampled(self) -> bool:
+        """True if spans of the attempt are made."""
+        return self.root.is_recording()
 
     def ns(self, instant: float) -> int:
         """Return a reading of `instant_s` as Unix time in nanoseconds."""
@@ -95,18 +87,18 @@ class Tracing:
         """
         from opentelemetry import trace
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         sampler = None
         if rate_per_million is not None or not os.environ.get("OTEL_TRACES_SAMPLER"):
             sampler = ParentBased(TraceIdRatioBased((rate_per_million or 0) / _MILLION))
-        self._ids = _Ids()
+        self._ids = Ids()
         ids: Any = self._ids
         self.export = SpanExport(SERVICE, endpoint, sampler=sampler, ids=ids, on_trouble=self._trouble)
         self._exemplar = exemplar
         self._tracer = self.export.provider.get_tracer("berth_host")
-        self._extract = TraceContextTextMapPropagator().extract
         self._trace = trace
+        self.live = LiveSpans(self._tracer)
+        """The spans of calls that belong to no running attempt."""
 
     def _trouble(self, why: str) -> None:
         _LOG.warning("tracing.spans_dropped", endpoint=self.export.endpoint, error=why)
@@ -116,22 +108,37 @@ class Tracing:
         yield ("sent",), self.export.sent
         yield ("dropped",), self.export.dropped
 
-    def begin(self, pod: Pod, began_s: float) -> RunningTrace | None:
-        """Return the trace of an attempt for `pod`; None if the attempt is not sampled.
+    def begin(self, pod: Pod, began_s: float, group: RunningTrace | None = None) -> RunningTrace:
+        """Return the trace of an attempt for `pod`. The attempt may not be sampled.
 
-        `began_s`: a reading of `instant_s`.
+        `began_s`: a reading of `instant_s`. `group`: the trace of the group's attempt of which this attempt
+        is a part; None: there is none. A member with a parent in another trace links to the group's span.
         """
-        at_ns, at_s = time.time_ns(), instant_s()
-        headers = {key: pod.annotations[key] for key in (TRACEPARENT, _TRACESTATE) if key in pod.annotations}
-        parent = (
-            self._extract(headers)
-            if TRACEPARENT in headers
-            else self._trace.set_span_in_context(self._trace.INVALID_SPAN)
-        )
-        root = self._tracer.start_span(ROOT, parent, start_time=at_ns - int((at_s - began_s) * 1e9))
-        return RunningTrace(root, at_ns, at_s) if root.is_recording() else None
+        own, live = self.live.parent_of(pod.annotations), self.live
+        if group is None:
+            return self._begin(ROOT, own or live.no_parent, began_s)
+        if own is None or live.context_in(own).trace_id == group.trace_id:
+            return self._begin(ROOT, self._trace.set_span_in_context(group.root), began_s)
+        links = live.links([group.root.get_span_context()] if group.is_sampled else [])
+        return self._begin(ROOT, own, began_s, links)
 
-    def ended(self, trace: RunningTrace, attributes: Mapping[str, str | int], *, error: str | None) -> None:
+    def begin_group(self, objects: Iterable[Mapping[str, str]], began_s: float) -> RunningTrace:
+        """Return the trace of a group's attempt. The attempt may not be sampled.
+
+        `objects`: the annotations of the group and of its members, of which one may name the parent.
+        """
+        parent, links = self.live.parent_of_all(objects)
+        return self._begin(GROUP, parent, began_s, links)
+
+    def _begin(
+        self, name: str, parent: Context, began_s: float, links: Sequence[Link] | None = None
+    ) -> RunningTrace:
+        at_ns, at_s = time.time_ns(), instant_s()
+        start_ns = at_ns - int((at_s - began_s) * 1e9)
+        root = self._tracer.start_span(name, parent, links=links, start_time=start_ns)
+        return RunningTrace(root, SpanAnchor(self.live, root.get_span_context()), at_ns, at_s)
+
+    def ended(self, trace: RunningTrace, attributes: Attributes, *, error: str | None) -> None:
         """Make the spans of an attempt that has ended now. `error`: of an attempt that ended in an error;
         None: it did not.
         """
@@ -194,8 +201,16 @@ class Tracing:
         )
 
     def _start_request(self, trace: RunningTrace, parent: Span, request: Request) -> Span:
-        name = f"{_SERVICE_OF_CALLS}/{request.name}"
-        attributes = {"rpc.system": "grpc", "rpc.method": name, "berth.plugin": request.plugin}
+        if request.url:
+            name = f"POST {request.name}"
+            attributes = {
+                "http.request.method": "POST",
+                "url.full": request.url,
+                "berth.extender": request.plugin,
+            }
+        else:
+            name = f"{SCHEDULING}/{request.name}"
+            attributes = {"rpc.system": "grpc", "rpc.method": name, "berth.plugin": request.plugin}
         self._ids.next_span_id = request.span_id
         return self._start(trace, parent, request, name, attributes, self._trace.SpanKind.CLIENT)
 

@@ -100,13 +100,18 @@ class PluginServer:
             ],
         )
         scheduling: Servicer = SchedulingServicer(self.instance)
+        state: Servicer = StateServicer(self.instance)
+        queue: Servicer = QueueServicer(self.instance)
         self._traces = traces
         if traces is not None:
-            scheduling = _Traced(scheduling, traces)
+            scheduling, state, queue = (
+                _Traced(service, servicer, traces)
+                for service, servicer in ((SCHEDULING, scheduling), (STATE, state), (QUEUE, queue))
+            )
         self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), max_message_bytes)
         register(self._server, SCHEDULING, scheduling)
-        register(self._server, STATE, StateServicer(self.instance))
-        register(self._server, QUEUE, QueueServicer(self.instance))
+        register(self._server, STATE, state)
+        register(self._server, QUEUE, queue)
         register(self._server, IDENTITY, IdentityServicer(self.instance))
         self._begin_stop: Callable[[], None] = _nothing
         self._file: SocketFile | None = None
@@ -238,14 +243,12 @@ class Servicer(Protocol):
 
 
 class _Traced:
-    """SchedulingService with a span around each call of a cycle."""
+    """A service with a span around each traced call."""
 
-    def __init__(self, servicer: Servicer, traces: CallTraces) -> None:
+    def __init__(self, service: Any, servicer: Servicer, traces: CallTraces) -> None:
         self.instance = servicer.instance
-        for method in SCHEDULING.methods:
-            answer = getattr(servicer, method.name)
-            if "ctx" in method.input_type.fields_by_name:
-                answer = traces.traced(answer, f"{SCHEDULING.full_name}/{method.name}")
+        for method in service.methods:
+            answer = traces.traced(getattr(servicer, method.name), f"{service.full_name}/{method.name}")
             setattr(self, method.name, answer)
 
 

@@ -1,4 +1,4 @@
-"""`CallTraces`: a span for each call of a traced cycle, which continues the trace of the host.
+"""`CallTraces`: a span for each traced call, which continues the trace of the host.
 
 Made by `berth-sdk serve` if the environment names a collector. Without it no call is wrapped, so that tracing
 costs nothing when it is off. Calls without `traceparent` have no span: the host has not sampled them.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.wire.traces import (
     TRACEPARENT,
+    TRACESTATE,
     SpanExport,
     endpoint_in_environment,
     is_installed,
@@ -28,7 +29,6 @@ MISSING: Final = (
     "calls are not traced, although the environment names a collector (OTEL_EXPORTER_OTLP_ENDPOINT): packages"
     " are missing; pip install 'berth-sdk[tracing]', or set OTEL_SDK_DISABLED=true"
 )
-_TRACESTATE: Final = "tracestate"
 
 
 class CallTraces:
@@ -51,22 +51,24 @@ class CallTraces:
         """Return the method of a servicer, with a span around it. `name`: `SERVICE/METHOD`."""
 
         def call(request: Any, context: Any) -> Any:
-            carrier = _carrier(request.ctx, context)
+            ctx: pb.CallContext | None = getattr(request, "ctx", None)
+            carrier = _carrier(ctx, context)
             if not carrier:
                 return method(request, context)
-            ctx = request.ctx
-            attributes = {
-                "rpc.system": "grpc",
-                "rpc.method": name,
-                "berth.plugin": ctx.plugin,
-                "berth.profile": ctx.profile,
-                "berth.cycle_id": ctx.cycle_id,
-            }
+            attributes = {"rpc.system": "grpc", "rpc.method": name}
+            if ctx is not None:
+                attributes |= {
+                    "berth.plugin": ctx.plugin,
+                    "berth.profile": ctx.profile,
+                    "berth.cycle_id": ctx.cycle_id,
+                }
+            elif (plugin := getattr(request, "plugin", "")) != "":  # a stream has no fields
+                attributes["berth.plugin"] = plugin
             with self._tracer.start_as_current_span(
                 name, self._extract(carrier), self._kind, attributes
             ) as span:
                 reply = method(request, context)
-                if reply.ctx.HasField("status"):
+                if ctx is not None and reply.ctx.HasField("status"):
                     code = reply.ctx.status.code
                     span.set_attribute("berth.status", pb.PluginStatus.Code.Name(code).removeprefix("CODE_"))
                     if code == pb.PluginStatus.CODE_ERROR:
@@ -76,14 +78,17 @@ class CallTraces:
         return call
 
 
-def _carrier(ctx: pb.CallContext, context: Any) -> dict[str, str]:
-    """Return the trace headers of a call: those of its metadata, else that of its message; empty: none."""
+def _carrier(ctx: pb.CallContext | None, context: Any) -> dict[str, str]:
+    """Return the trace headers of a call: those of its metadata, else that of its message; empty: none.
+
+    `ctx` None: the message has no headers.
+    """
     metadata = getattr(context, "invocation_metadata", None)  # frames have none
     if metadata is not None:
-        found = {key: value for key, value in metadata() or () if key in (TRACEPARENT, _TRACESTATE)}
+        found = {key: value for key, value in metadata() or () if key in (TRACEPARENT, TRACESTATE)}
         if TRACEPARENT in found:
             return found
-    return {TRACEPARENT: ctx.traceparent} if ctx.traceparent else {}
+    return {TRACEPARENT: ctx.traceparent} if ctx is not None and ctx.traceparent else {}
 
 
 def traces_of_environment() -> CallTraces | None:

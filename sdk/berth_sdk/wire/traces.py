@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TRACEPARENT: Final = "traceparent"
 """The W3C header that names the parent of a span, as metadata of gRPC and as an annotation of pods."""
+TRACESTATE: Final = "tracestate"
+"""The W3C header beside it, with what vendors add."""
 DEFAULT_ENDPOINT: Final = "http://localhost:4317"
 FLUSH_S: Final = 2.0
 """Seconds in which the last spans are sent when a process stops."""

@@ -41,6 +41,7 @@ from berth_host.rpc.served.outbox import Outbox, Sender
 from berth_host.rpc.served.replies import ReplyReader
 from berth_host.rpc.served.requests import RequestWriter, Written
 from berth_host.rpc.served.reserve_gate import ReserveGate
+from berth_host.tracing.live_spans import RUNNING
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -118,7 +119,8 @@ class GrpcTransport:
             return
         node_name = cycle.part(self._plugin).reserved_node if outcome is CycleEnd.BOUND else None
         bound = None if node_name is None else self._writer.parcel(cycle, node_name)
-        self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender)
+        anchor = None if cycle.trace is None else cycle.trace.anchor
+        self._outbox.end_cycle(cycle.cycle_id, outcome, bound, self._sender, anchor)
         if cycle.continues:
             # No later call may have told the instance the new id.
             self._outbox.end_cycle(cycle.continues, CycleEnd.ABORTED, None, self._sender)
@@ -321,19 +323,28 @@ class GrpcTransport:
                 part.CopyFrom(request)
                 del part.pods[:]
                 part.pods.extend(run)
-            reply = await self._ask_queue(call, part, max(ends_s - time.monotonic(), 0.0))
+            left_s = max(ends_s - time.monotonic(), 0.0)
+            running = RUNNING.get()
+            if running is None:
+                reply = await self._ask_queue(call, part, left_s)
+            else:
+                with running.request(self._plugin, CODECS[call.rpc].method.name) as traceparent:
+                    reply = await self._ask_queue(call, part, left_s, traceparent)
             answers += CODECS[call.rpc].read(
                 ReplyReader(self._plugin, call.rpc, self._mode, codes=self.codes), reply
             )
         return answers
 
-    async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float) -> Any:
-        """Make a call about a batch of the queue, with the state for a plugin that declared objects."""
+    async def _ask_queue(self, call: AnyCall, request: Any, deadline_s: float, traceparent: str = "") -> Any:
+        """Make a call about a batch of the queue, with the state for a plugin that declared objects.
+
+        `traceparent`: of a traced call.
+        """
         ends_s = time.monotonic() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed
         if feed is None or not self._reads_objects or call.stateless:
-            return await self.link.ask(CODECS[call.rpc].method, request, asked, deadline_s)
+            return await self.link.ask(CODECS[call.rpc].method, request, asked, deadline_s, traceparent)
         for repaired in (False, True):
             delta = await self.link.delta_for_call(asked, ends_s)
             request.ClearField("delta")
@@ -342,7 +353,7 @@ class GrpcTransport:
             version = feed.version
             request.version.CopyFrom(wire.encode_version(version))
             try:
-                reply = await self._send(call, request, request, ends_s)
+                reply = await self._send(call, request, request, ends_s, traceparent)
             except PluginStaleError:
                 if repaired:
                     raise

@@ -106,6 +106,11 @@ class Method(Generic[R]):
     read: Callable[[bytes], R]
     number: int | None = None
 
+    @property
+    def name(self) -> str:
+        """The name in traces: `berth.plugin.v1.SchedulingService/Filter`."""
+        return self.path.removeprefix("/")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkIdentity:
@@ -285,17 +290,15 @@ class InstanceLink:
                     raise PluginUnavailableError(plugin, call, "lost its instance")
                 deadline_s = max(ends_s - time.monotonic(), 0.0)
         call_of = self._sender(method.path)
-        metadata = self._metadata_of(plugin)
-        if traceparent:
-            metadata = Metadata(*metadata, (TRACEPARENT, traceparent))
+        metadata = self._metadata_of(plugin, traceparent)
         return await in_time(call_of(raw, timeout=deadline_s, metadata=metadata), deadline_s)
 
-    def _metadata_of(self, plugin: str) -> Metadata:
-        """Return the metadata of the calls about a plugin."""
+    def _metadata_of(self, plugin: str, traceparent: str = "") -> Metadata:
+        """Return the metadata of a call about a plugin. `traceparent`: of a traced call; empty: none."""
         metadata = self._metadata.get(plugin)
         if metadata is None:
             metadata = self._metadata[plugin] = Metadata(*metadata_of(self.identity.attachment_id, plugin))
-        return metadata
+        return Metadata(*metadata, (TRACEPARENT, traceparent)) if traceparent else metadata
 
     def _sender(self, path: str) -> _Send:
         send = self._senders.get(path)
@@ -432,9 +435,16 @@ class InstanceLink:
         return taken, have
 
     async def reconcile(
-        self, pages: Sequence[state_pb2.ReconcileRequest], asked: tuple[str, str], deadline_s: float
+        self,
+        pages: Sequence[state_pb2.ReconcileRequest],
+        asked: tuple[str, str],
+        deadline_s: float,
+        traceparent: str = "",
     ) -> state_pb2.ReconcileResponse:
-        """Send the list of live reservations and waits, page by page. Raises PluginError."""
+        """Send the list of live reservations and waits, page by page. Raises PluginError.
+
+        `traceparent`: metadata of a traced call; empty: none.
+        """
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")
 
@@ -445,10 +455,10 @@ class InstanceLink:
                 yield page
 
         self.calls_made += 1
+        metadata = self._metadata_of(asked[0], traceparent)
         try:
             reply = await in_time(
-                self.state.Reconcile(requests(), timeout=deadline_s, metadata=self._metadata_of(asked[0])),
-                deadline_s,
+                self.state.Reconcile(requests(), timeout=deadline_s, metadata=metadata), deadline_s
             )
             return readable(reply, *asked)
         except grpc.aio.AioRpcError as err:

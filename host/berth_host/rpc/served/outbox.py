@@ -27,6 +27,7 @@ from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.overdue import Overdue
+from berth_host.tracing.attempt_trace import Anchor
 
 _LOG = get_logger()
 _BATCH: Final = 256
@@ -43,7 +44,7 @@ IDLE_END_S: Final = 1.0
 class Parcel:
     """A reservation to give back, or a pod that was bound.
 
-    `trial`: of a group's cycle; None: the pod was scheduled by itself.
+    `trial`: of a group's cycle; None: the pod was scheduled by itself. `anchor`: of a traced attempt.
     `since_s`: the time when it was added (monotonic seconds). `superseded`: an instance got a list of live
     reservations since then, without this one. `own`: the way to the instance of the cycle; None: not known.
     """
@@ -59,6 +60,7 @@ class Parcel:
     waiter: asyncio.Future[None] | None = None
     own: Sender | None = None
     trial: TrialRef | None = None
+    anchor: Anchor | None = None
 
 
 Ended: TypeAlias = tuple[str, CycleEnd]
@@ -81,8 +83,8 @@ class Sender(Protocol):
         """Send PostBind."""
         ...
 
-    async def send_end_cycles(self, ended: Sequence[Ended]) -> None:
-        """Send the ends of cycles."""
+    async def send_end_cycles(self, ended: Sequence[Ended], anchors: Sequence[Anchor] = ()) -> None:
+        """Send the ends of cycles. `anchors`: those of traced attempts."""
         ...
 
 
@@ -102,6 +104,8 @@ class Outbox:
         self._post_binds: dict[str, Parcel] = {}
         self._ended: dict[str, CycleEnd] = {}
         self._held_ends: dict[str, CycleEnd] = {}
+        self._anchors: dict[str, Anchor] = {}
+        """The traced attempts of `_ended` and `_held_ends`, by cycle."""
         self._bound: dict[str, Parcel] = {}
         self._post_bound: set[str] = set()
         """The cycles whose PostBind is over, and whose end was not added yet."""
@@ -134,7 +138,7 @@ class Outbox:
             if parcel.own is sender:
                 self._former.post_bind(sender, parcel)
         for cycle_id, outcome in (self._held_ends | self._ended).items():
-            self._former.end_cycle(sender, cycle_id, outcome)
+            self._former.end_cycle(sender, cycle_id, outcome, self._anchors.get(cycle_id))
 
     async def drained(self, deadline_s: float) -> bool:
         """Send all messages now. Return False if the plugin refuses one, no instance is attached, or time is
@@ -262,14 +266,21 @@ class Outbox:
         self._wake()
 
     def end_cycle(
-        self, cycle_id: str, outcome: CycleEnd, bound: Parcel | None = None, own: Sender | None = None
+        self,
+        cycle_id: str,
+        outcome: CycleEnd,
+        bound: Parcel | None = None,
+        own: Sender | None = None,
+        anchor: Anchor | None = None,
     ) -> None:
         """Tell it with the next call; after what the cycle itself still has to send.
 
-        `bound`: the reservation of a pod that was bound; `own`: as of a `Parcel`.
+        `bound`: the reservation of a pod that was bound; `own`, `anchor`: as of a `Parcel`.
         """
+        if anchor is not None:
+            self._anchors[cycle_id] = anchor
         if (former := self._former_of(own)) is not None:
-            self._former.end_cycle(former, cycle_id, outcome)
+            self._former.end_cycle(former, cycle_id, outcome, anchor)
         if bound is not None and cycle_id not in self._post_bound:
             self._bound[cycle_id] = bound
         self._post_bound.discard(cycle_id)
@@ -281,6 +292,7 @@ class Outbox:
             oldest = next(iter(self._ended))
             del self._ended[oldest]
             self._bound.pop(oldest, None)
+            self._anchors.pop(oldest, None)
         if self._end_timer is None:
             self._set_end_timer()
 
@@ -301,6 +313,8 @@ class Outbox:
         self._carried = self._carried or bool(taken)
         for cycle_id, _ in taken:
             self._bound.pop(cycle_id, None)
+            if self._anchors:
+                self._anchors.pop(cycle_id, None)
 
     def return_ended(self, taken: Sequence[Ended]) -> None:
         """Keep these ends: the call that carried them failed."""
@@ -431,7 +445,8 @@ class Outbox:
     async def _flush_ended(self, sender: Sender) -> None:
         taken = self.take_ended()
         try:
-            await sender.send_end_cycles(taken)
+            anchors = [self._anchors[cycle_id] for cycle_id, _ in taken if cycle_id in self._anchors]
+            await sender.send_end_cycles(taken, anchors)
         except PluginError:
             self.return_ended(taken)
             raise
@@ -481,6 +496,8 @@ class _Untold:
     unreserves: list[Parcel] = field(default_factory=list)
     post_binds: list[Parcel] = field(default_factory=list)
     ended: dict[str, CycleEnd] = field(default_factory=dict)
+    anchors: list[Anchor] = field(default_factory=list)
+    """The traced attempts of `ended`."""
 
 
 class FormerInstances:
@@ -505,9 +522,17 @@ class FormerInstances:
         """Send the PostBind of one of the instance's own pods."""
         self._add(sender, lambda untold: untold.post_binds.append(parcel))
 
-    def end_cycle(self, sender: Sender, cycle_id: str, outcome: CycleEnd) -> None:
-        """Send the end of one of the instance's own cycles."""
-        self._add(sender, lambda untold: untold.ended.update({cycle_id: outcome}))
+    def end_cycle(
+        self, sender: Sender, cycle_id: str, outcome: CycleEnd, anchor: Anchor | None = None
+    ) -> None:
+        """Send the end of one of the instance's own cycles. `anchor`: of a traced attempt."""
+
+        def add(untold: _Untold) -> None:
+            untold.ended[cycle_id] = outcome
+            if anchor is not None:
+                untold.anchors.append(anchor)
+
+        self._add(sender, add)
 
     async def told(self, timeout_s: float) -> None:
         """Wait until everything was sent, `timeout_s` at most."""
@@ -540,6 +565,6 @@ class FormerInstances:
                 if untold.post_binds:
                     await sender.send_post_bind(untold.post_binds)
                 if untold.ended:
-                    await sender.send_end_cycles(list(untold.ended.items()))
+                    await sender.send_end_cycles(list(untold.ended.items()), untold.anchors)
             except PluginError as err:
                 _LOG.warning("outbox.unheard", plugin=self._plugin, error=err.text)

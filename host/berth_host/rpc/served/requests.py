@@ -75,7 +75,16 @@ class RequestWriter:
     def parcel(self, cycle: CycleRecord, node_name: str, reason: str = "") -> Parcel:
         """Return the reservation of a cycle, for the outbox. `reason`: why it is given back."""
         token = cycle.state(self.plugin).token
-        return Parcel(cycle.cycle_id, cycle.subject.ref, node_name, token or b"", reason, trial=cycle.trial)
+        anchor = None if cycle.trace is None else cycle.trace.anchor
+        return Parcel(
+            cycle.cycle_id,
+            cycle.subject.ref,
+            node_name,
+            token or b"",
+            reason,
+            trial=cycle.trial,
+            anchor=anchor,
+        )
 
     def index_of(self, node_name: str) -> int:
         """Return the node's slot in SNAPSHOT mode; 0, which leaves the field unset, in NAMES mode."""

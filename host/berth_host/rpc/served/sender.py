@@ -21,6 +21,7 @@ from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import encode_ended
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.outbox import Parcel
+from berth_host.tracing.attempt_trace import Anchor
 
 
 class LinkSender:
@@ -59,7 +60,7 @@ class LinkSender:
             request = scheduling_pb2.UnreserveRequest(
                 plugin=self._plugin, items=run, attachment_id=self._link.identity.attachment_id
             )
-            reply = await self._ask(calls.UNRESERVE, request)
+            reply = await self._ask(calls.UNRESERVE, request, _anchors(items))
             done.update(reply.done_cycle_ids)
         return done
 
@@ -71,9 +72,11 @@ class LinkSender:
             request = scheduling_pb2.PostBindRequest(
                 plugin=self._plugin, items=run, attachment_id=self._link.identity.attachment_id
             )
-            await self._ask(calls.POST_BIND, request)
+            await self._ask(calls.POST_BIND, request, _anchors(items))
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+    async def send_end_cycles(
+        self, ended: Sequence[tuple[str, CycleEnd]], anchors: Sequence[Anchor] = ()
+    ) -> None:
         """Send the ends of cycles; an instance that does not have the call is not called again."""
         if not self._offers_end_cycles or not ended:
             return
@@ -82,14 +85,24 @@ class LinkSender:
                 request = scheduling_pb2.EndCyclesRequest(
                     plugin=self._plugin, ended=run, attachment_id=self._link.identity.attachment_id
                 )
-                await self._ask(calls.END_CYCLES, request)
+                await self._ask(calls.END_CYCLES, request, anchors)
         except PluginProtocolError:
             self._offers_end_cycles = False
 
-    async def _ask(self, call: AnyCall, request: Message) -> Any:
+    async def _ask(self, call: AnyCall, request: Message, anchors: Sequence[Anchor]) -> Any:
+        """Make the call, with a span if it is about traced attempts (`anchors`)."""
         rule = self._rules.get(call.rpc)
         deadline_s = call.default_deadline_s if rule is None else rule.deadline_s
-        return await self._link.ask(CODECS[call.rpc].method, request, (self._plugin, call.rpc), deadline_s)
+        method, asked = CODECS[call.rpc].method, (self._plugin, call.rpc)
+        if not anchors:
+            return await self._link.ask(method, request, asked, deadline_s)
+        first, *others = anchors
+        with first.request(self._plugin, method.name, others) as traceparent:
+            return await self._link.ask(method, request, asked, deadline_s, traceparent)
+
+
+def _anchors(items: Sequence[Parcel]) -> list[Anchor]:
+    return [item.anchor for item in items if item.anchor is not None]
 
 
 def _unreserve_item(item: Parcel) -> scheduling_pb2.UnreserveItem:

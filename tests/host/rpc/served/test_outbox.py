@@ -16,6 +16,7 @@ from berth_host.errors.plugins import (
 from berth_host.model.clock import ManualClock
 from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.outbox import Outbox, Parcel
+from berth_host.tracing.attempt_trace import Anchor
 from berth_sdk.kube_object import ObjectRef
 
 
@@ -41,7 +42,9 @@ class Receiver:
         await self._pass()
         self.post_bound.append([item.cycle_id for item in items])
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+    async def send_end_cycles(
+        self, ended: Sequence[tuple[str, CycleEnd]], anchors: Sequence[Anchor] = ()
+    ) -> None:
         await self._pass()
         self.ended.append([cycle_id for cycle_id, _ in ended])
 
@@ -416,7 +419,9 @@ class Instance:
     async def send_post_bind(self, items: Sequence[Parcel]) -> None:
         await self._hear("PostBind", [item.cycle_id for item in items])
 
-    async def send_end_cycles(self, ended: Sequence[tuple[str, CycleEnd]]) -> None:
+    async def send_end_cycles(
+        self, ended: Sequence[tuple[str, CycleEnd]], anchors: Sequence[Anchor] = ()
+    ) -> None:
         await self._hear("EndCycles", [cycle_id for cycle_id, _ in ended])
 
     async def _hear(self, call: str, cycle_ids: list[str]) -> None:
