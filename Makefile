@@ -13,7 +13,7 @@ PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3 python3.12 python
 TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check conformance-examples dist docs envtest e2e scheduler-perf-data soak
+.PHONY: help setup demo test test-long check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
@@ -23,6 +23,7 @@ help:
 	@echo 'make conformance-examples build the example plugins of every language, run the conformance kit and a simulation with each; LANGUAGES="go rust" chooses'
 	@echo 'make docs    build the documentation as a site into build/site, with search; every link is checked'
 	@echo 'make dist    build the packages, the chart and the list of what they bring into dist/, install them in an empty environment and try them'
+	@echo 'make image   build both images with buildah, without a registry, and try them with a read-only root; needs root'
 	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
@@ -67,6 +68,9 @@ docs: $(STAMP)
 
 dist: $(STAMP) envtest
 	$(BIN)/python tests/deploy/dist.py
+
+image: $(STAMP)
+	$(BIN)/python tests/deploy/image.py
 
 envtest:
 	@sh tests/cluster/envtest/build.sh
