@@ -27,6 +27,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.moves": "host/queue/test_alike.py",
         "berth_host.queue.nominated_columns": "host/scheduler/test_nominations.py",
         "berth_host.queue.places": "host/queue/test_scheduling_queue.py",
+        "berth_host.queue.traced": "host/tracing/test_calls_around.py",
         "berth_host.rpc.group_calls": "host/rpc/test_group_client.py",
         "berth_host.cache.row_log": "host/cache/test_snapshot_trials.py",
         "berth_sdk.tables.row_changes": "host/rpc/served/test_scenario_usage.py",
