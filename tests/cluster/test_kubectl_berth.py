@@ -138,6 +138,39 @@ async def test_pod_that_cannot_fit_is_explained_to_users_that_may_read_it(
     assert "a ClusterRole must allow the verb get on the nonResourceURL /berth/v1/*" in said
 
 
+async def test_classes_gates_and_budgets_of_the_cluster_are_in_the_answers(
+    empty_servers: RealServers, scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
+    servers = empty_servers
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    servers.create("/apis/scheduling.k8s.io/v1/priorityclasses", high | {"value": 7})
+    web = pod("web", "2")
+    web["metadata"]["labels"] = {"app": "web"}
+    servers.create("/api/v1/namespaces/default/pods", web)
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    servers.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget | {"spec": spec})
+    server = ("--server", f"https://127.0.0.1:{scheduler.port}", "--insecure-skip-tls-verify")
+    admin = (*server, "--kubeconfig", str(servers.kubeconfig(ADMIN)))
+    await until_answered(0, "why", "web", *admin)
+
+    asked = pod("new", "1")
+    asked["spec"] |= {"priorityClassName": "high", "schedulingGates": [{"name": "example.com/a"}]}
+    path = tmp_path / "new.json"
+    path.write_text(json.dumps(asked))
+    code, stdout, stderr = await kubectl_berth("fit", "-f", str(path), *admin)
+    assert code == 3, stderr
+    assert stdout.startswith("default/new: kept out of the queue; after that it fits on no node\n")
+    assert "waiting for scheduling gates: [example.com/a]" in stdout
+    # Of priority 7: a pod of priority 0 would evict nobody.
+    assert "WOULD PREEMPT ON n1\n  default/web\n" in stdout
+    assert "note: " not in stdout
+
+    # No disruption controller runs: the API server lets no pod of such a budget go.
+    text = await until_answered(3, "drain", "n1", *admin)
+    assert "default/web   never   PodDisruptionBudget default/web has changed" in text
+
+
 async def test_a_role_for_the_path_is_enough(
     empty_servers: RealServers, scheduler: SchedulerProcess, reader: None
 ) -> None:
