@@ -62,11 +62,11 @@ named!(PreEnqueueRequest SortKeysRequest QueueingHintsRequest ReconcileRequest U
     EndCyclesRequest
     => |request| (request.attachment_id.as_str(), Some(request.plugin.as_str())));
 named!(PreFilterRequest FilterRequest SimulateFilterRequest PostFilterRequest PreScoreRequest ScoreRequest
-    NormalizeScoreRequest ReserveRequest PermitRequest PreBindPreFlightRequest PreBindRequest BindRequest
-    => |request| match &request.ctx {
-        Some(ctx) => (ctx.attachment_id.as_str(), Some(ctx.plugin.as_str())),
-        None => ("", None),
-    });
+NormalizeScoreRequest ReserveRequest PermitRequest PreBindPreFlightRequest PreBindRequest BindRequest
+=> |request| match &request.ctx {
+    Some(ctx) => (ctx.attachment_id.as_str(), Some(ctx.plugin.as_str())),
+    None => ("", None),
+});
 
 /// Return the message of a request whose metadata agrees with it.
 pub fn agreed<T: Named>(request: Request<T>) -> Result<T, Status> {
