@@ -32,6 +32,7 @@ from berth_bench.result import Result
 from berth_bench.running import Settings, WorkloadError, loaded, resized
 from berth_bench.scheduler_perf import upstream
 from berth_bench.scheduler_perf.cases import read_workloads
+from berth_bench.simulate.command import simulate
 from berth_bench.soak.command import soak
 from berth_bench.ui.command import ui
 from berth_bench.versus.command import versus
@@ -152,6 +153,7 @@ def bench(context: click.Context) -> None:
 
 bench.add_command(attach)
 bench.add_command(faults)
+bench.add_command(simulate)
 bench.add_command(soak)
 bench.add_command(ui)
 bench.add_command(versus)

@@ -7,8 +7,10 @@ pod.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Final, Self
@@ -34,6 +36,7 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.explain.pod_fit import PodFit
+from berth_host.explain.simulated import Placement, SimulationSummary
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
@@ -46,10 +49,11 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
-from berth_host.scheduler.ask_pod import ask_gates, ask_pod
+from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.pod_steps import SearchSteps
 from berth_host.scheduler.schedule_one import Algorithm, Profile
+from berth_host.scheduler.simulating import NodeTemplate, Simulation, Wanted
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""
@@ -191,8 +195,38 @@ class FrameworkAlone:
         for other in nominated:
             promised.setdefault(other.nominated_node, []).append(other)
         steps = SearchSteps(NominatedColumns(), self.snapshot, RealClock())
-        profile = Profile(self.framework, Algorithm(self.framework, SmallestName()), self._budget_s)
-        return await ask_pod(steps, profile, self.snapshot.nodes, pod, scores=scores, promised=promised)
+        return await ask_pod(
+            steps, self.own_profile, self.snapshot.nodes, pod, scores=scores, promised=promised
+        )
+
+    async def simulate(
+        self,
+        pods: Iterable[Pod],
+        templates: Iterable[NodeTemplate] = (),
+        *,
+        only_templates: bool = False,
+        each_alone: bool = False,
+        fills_used_nodes: bool = False,
+        all_verdicts: bool = False,
+    ) -> tuple[list[Placement], SimulationSummary]:
+        """Return where many pods would go, also on nodes that do not exist, and the sums; by position of the
+        pods. The options are those of `SimulateRequest` (proto/berth/query/v1/query.proto). Nothing is left.
+
+        Raises PluginLoadError if a served plugin is not attached, and QuestionError for a pod of another
+        profile, and if a node has the name of a template node.
+        """
+        self._check_attached()
+        wanted = Wanted(
+            pods=tuple(pods),
+            templates=tuple(templates),
+            only_templates=only_templates,
+            each_alone=each_alone,
+            fills_used_nodes=fills_used_nodes,
+            all_verdicts=all_verdicts,
+        )
+        simulation = Simulation(_OwnRoom(self), wanted)
+        found = [one async for part in simulation.run() for one in part]
+        return sorted(found, key=lambda one: one.index), simulation.summary()
 
     async def what_if(self, pod: Pod, scenarios: Iterable[Scenario]) -> list[Status]:
         """Return for each scenario SUCCESS, or the rejection with the name of its plugin.
@@ -231,14 +265,18 @@ class FrameworkAlone:
         """
         self._check_attached()
         self._check_kind(group)
-        algorithm = Algorithm(self.framework, SmallestName())
         trials = GroupTrials(
             cache=self.cache,
             snapshot=self.snapshot,
-            profile=Profile(self.framework, algorithm, self._budget_s),
+            profile=self.own_profile,
             group_policy=self._configuration.gates.values.get(GROUP_POLICY, False),
         )
         return await trials.fit(group, pods, nominated)
+
+    @property
+    def own_profile(self) -> Profile:
+        """The profile with its search."""
+        return Profile(self.framework, Algorithm(self.framework, SmallestName()), self._budget_s)
 
     def _check_attached(self) -> None:
         if self._attachments.plugins and not self._attached:
@@ -261,6 +299,30 @@ class FrameworkAlone:
                 f"the configuration does not schedule {group.key}: load it with"
                 f" feature_gates={{{POD_GROUPS!r}: True}}"
             )
+
+
+class _OwnRoom:
+    """The snapshot of a `FrameworkAlone` for a simulation: nobody else wants it."""
+
+    def __init__(self, alone: FrameworkAlone) -> None:
+        self._alone = alone
+        self.snapshot = alone.snapshot
+        self.profiles = {alone.framework.profile: alone.own_profile}
+        self.steps = SearchSteps(NominatedColumns(), alone.snapshot, RealClock())
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[AboutAttempt]:
+        """Hold the snapshot for the block, after the latest changes."""
+        self.snapshot.update(self._alone.cache)
+        self.snapshot.hold()
+        try:
+            yield lambda _: None
+        finally:
+            self.snapshot.release()
+
+    async def pause(self, held_s: float) -> None:
+        """Let other tasks of the loop run."""
+        await asyncio.sleep(0)
 
 
 class _Nobody:

@@ -1,4 +1,6 @@
-"""Generate docs/reference/contract.md from the descriptors of `proto/berth/plugin/v1`."""
+"""Generate contract.md and query.md of docs/reference from the descriptors of `proto/berth/plugin/v1` and
+`proto/berth/query/v1`.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,14 @@ _LINKS: Final = "../../proto/"
 
 
 @cache
-def _declarations() -> tuple[walk.Declaration, ...]:
-    return tuple(walk.declarations(compiler.describe(PROTO)))
+def _declarations(prefix: str = compiler.SOURCE_PREFIX) -> tuple[walk.Declaration, ...]:
+    return tuple(walk.declarations(compiler.describe(PROTO, prefix)))
 
 
-def services() -> str:
-    """Return every service and call, with the comments of the contract."""
+def services(prefix: str = compiler.SOURCE_PREFIX) -> str:
+    """Return every service and call, with the comments of the files."""
     parts: list[str] = []
-    for declaration in _declarations():
+    for declaration in _declarations(prefix):
         if isinstance(declaration.proto, ServiceDescriptorProto):
             parts += [f"### {declaration.short_name}", _file(declaration), *_described(declaration.comment)]
         elif isinstance(declaration.proto, MethodDescriptorProto):
@@ -73,18 +75,28 @@ def grpc_codes() -> str:
     return table(("gRPC status", "Counted as", "May have had effects", "Text, of plugin P at Filter"), rows)
 
 
-def messages() -> str:
+def query_services() -> str:
+    """Return the query service with its calls."""
+    return services(compiler.QUERY_PREFIX)
+
+
+def query_messages() -> str:
+    """Return the messages of the query service."""
+    return messages(compiler.QUERY_PREFIX)
+
+
+def messages(prefix: str = compiler.SOURCE_PREFIX) -> str:
     """Return every message with its fields, by file."""
     parts: list[str] = []
     file = ""
-    for declaration in _declarations():
+    for declaration in _declarations(prefix):
         if not isinstance(declaration.proto, DescriptorProto):
             continue
         if declaration.file != file:
             file = declaration.file
             parts.append(f"### {file.rpartition('/')[2]}\n\n{_file(declaration)}\n")
         fields = ", ".join(_field(field) for field in declaration.proto.field)
-        name = declaration.name.removeprefix("berth.plugin.v1.")
+        name = declaration.name.removeprefix(f"{prefix.replace('/', '.')}.v1.")
         parts.append(f"- `{name}`: {fields or 'no fields'}")
     return "\n".join(parts).replace("\n### ", "\n\n### ")
 

@@ -32,6 +32,8 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "contract-calls": contract.calls,
     "grpc-codes": contract.grpc_codes,
     "messages": contract.messages,
+    "query-services": contract.query_services,
+    "query-messages": contract.query_messages,
     "point-settings": config.points,
     "limits": config.limits,
     "feature-gates": config.feature_gates,

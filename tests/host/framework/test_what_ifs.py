@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from berth_host.app import FrameworkAlone
+from berth_host.app import FrameworkAlone, NodeTemplate
 from berth_host.config.loading import load_configuration
 from berth_host.errors.state import InvariantError
 from berth_host.framework.what_ifs import IncompleteNodeError
@@ -82,6 +82,32 @@ async def test_verdict_on_a_new_node_is_that_of_a_cluster_that_has_the_node() ->
             passed += verdict.is_success
     assert rejecting >= REJECTING
     assert passed > WORLDS
+
+
+def renamed(node: Node | None, name: str) -> Node:
+    assert node is not None and node.object is not None
+    raw = node.object.parsed
+    labels = {**raw["metadata"]["labels"], "kubernetes.io/hostname": name}
+    return Node.from_object({**raw, "metadata": {**raw["metadata"], "name": name, "labels": labels}})
+
+
+async def test_simulation_gives_the_verdict_of_the_what_if() -> None:
+    for seed in range(WORLDS // 2):
+        alone = FrameworkAlone()
+        world(seed, alone)
+        for asked in questions(seed):
+            # Objects that name the node, such as its CSINode, are not those of a template's node.
+            node = renamed(asked.scenario.node, "berth-template-0-0")
+            added = asked.scenario.added
+            (verdict,) = await alone.what_if(asked.pod, [Scenario(node=node, added=added)])
+            template = NodeTemplate(name="t", node=node, count=1, pods=added)
+            (found,), summary = await alone.simulate([asked.pod], [template], only_templates=True)
+            assert found.is_placed is verdict.is_success
+            assert summary.placed_count == verdict.is_success
+            if not verdict.is_success:
+                (judged,) = found.verdicts
+                reasons = {(one.plugin, one.reason) for one in judged.rejections}
+                assert reasons == {(verdict.plugin, reason) for reason in verdict.reasons}
 
 
 async def test_served_plugins_give_the_verdicts_on_new_nodes_that_they_give_in_process(endpoint: str) -> None:
