@@ -22,6 +22,7 @@ from berth_host.cluster.memory.manifests import workloads
 from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of, line_of
 from berth_host.cluster.memory.manifests.files import Source, sources_of
 from berth_host.cluster.memory.server import ApiServer
+from berth_host.cluster.memory.validation.schema import without_unknown
 from berth_host.config.secrets import hider_of
 from berth_host.errors.cluster import ConflictError, FieldProblem, ForbiddenError, InvalidError
 from berth_host.errors.manifests import ManifestError, ManifestProblem
@@ -42,6 +43,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "KubeSchedulerConfiguration": "a configuration is given with --config",
     "BerthConfiguration": "a configuration is given with --config",
 }
+_CLUSTER: Final = Source("the cluster", "")
 _SHOWN_NAMES: Final = 3
 _NEAR: Final = 0.8
 """The similarity (0 to 1) from which on a kind counts as a misspelling: Pods, Deploymnet, node."""
@@ -90,14 +92,30 @@ class Manifest:
 class Reading:
     """The contents of the texts.
 
-    `left_out`: the names of objects of kinds that are not read, by kind. `repeated`: a sentence for each
-    repeated key.
+    `left_out`: the names of objects of kinds that are not read, by kind. `remarks`: a sentence for each
+    repeated key, and one about unknown fields of a cluster's objects.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
     problems: list[ManifestProblem] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    repeated: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def take_live(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Put the objects of a cluster before the others, without the fields that are not known here."""
+        unknown: set[str] = set()
+        found = []
+        for obj in objects:
+            origin = Origin(_CLUSTER, 1, f"{obj['kind']} {_namespace(obj)}/{_name(obj)}")
+            known, fields = without_unknown(known_kind(obj).title, obj)
+            unknown |= fields
+            found.append(Manifest(origin, known, expands=False))
+        self.manifests[:0] = found
+        if unknown:
+            self.remarks.append(
+                f"the cluster has fields that this version of berth does not know, and leaves out:"
+                f" {', '.join(sorted(unknown))}"
+            )
 
     @property
     def misspelt(self) -> list[str]:
@@ -111,7 +129,7 @@ class Reading:
     @property
     def warnings(self) -> list[str]:
         """One sentence per repeated key, and one per kind that was left out."""
-        return self.repeated + [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
+        return self.remarks + [_left_out_text(kind, names) for kind, names in sorted(self.left_out.items())]
 
 
 def read(sources: Sequence[Source]) -> Reading:
@@ -121,7 +139,7 @@ def read(sources: Sequence[Source]) -> Reading:
         number = 0
         try:
             for number, (document, repeated) in enumerate(documents_of(source.text), start=1):
-                reading.repeated += [_repeated_text(source, number, key, line) for key, line in repeated]
+                reading.remarks += [_repeated_text(source, number, key, line) for key, line in repeated]
                 if document is not None:
                     _take(reading, Origin(source, number), document)
         except DocumentError as err:
@@ -230,7 +248,6 @@ _FIRST: Final = ("Namespace", "PriorityClass", "StorageClass", "RuntimeClass", "
 _FINISHED: Final = ("Succeeded", "Failed")
 _SHOWN: Final = 3
 """The most pods or namespaces that a warning names."""
-_CLUSTER: Final = Source("the cluster", "")
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 
 
@@ -267,7 +284,7 @@ def load(
     """
     sources, problems = sources_of(paths, read_stdin)
     reading = read(sources)
-    reading.manifests[:0] = [Manifest(_origin_of(obj), obj, expands=False) for obj in live]
+    reading.take_live(live)
     if move_pods:
         reading.manifests = [replace(one, obj=workloads.moved(one.obj)) for one in reading.manifests]
     loader = _Loader(server, reading.manifests)
@@ -287,10 +304,6 @@ def load(
     return Loaded(
         tuple(loader.pod_keys), loader.owners, loader.finished_count, warnings, gaps, loader.refused
     )
-
-
-def _origin_of(obj: Mapping[str, Any]) -> Origin:
-    return Origin(_CLUSTER, 1, f"{obj['kind']} {_namespace(obj)}/{_name(obj)}")
 
 
 def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:

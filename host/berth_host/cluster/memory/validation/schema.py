@@ -108,6 +108,30 @@ def _spelled(field_type: str, value: Any) -> Any:
     return result
 
 
+def without_unknown(kind: str, obj: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return a copy without the unknown fields, and their names, such as `PodSpec.newField`.
+
+    For objects of a cluster of another version, which has accepted these fields. Those below `status` stay.
+    """
+    unknown: set[str] = set()
+    status = {"status": obj["status"]} if "status" in obj else {}
+    rest = {name: value for name, value in obj.items() if name != "status"}
+    return ({**_known(kind, rest, unknown), **status} if kind in _table() else dict(obj)), unknown
+
+
+def _known(field_type: str, value: Any, unknown: set[str]) -> Any:
+    first = field_type[0]
+    if first == "[" and isinstance(value, list):
+        return [_known(field_type[1:-1], item, unknown) for item in value]
+    if first == "{" and isinstance(value, dict):
+        return {name: _known(field_type[1:-1], item, unknown) for name, item in value.items()}
+    if not first.isupper() or not isinstance(value, dict):
+        return value
+    fields = _table()[field_type]
+    unknown.update(f"{field_type}.{name}" for name in value.keys() - fields.keys())
+    return {name: _known(fields[name], item, unknown) for name, item in value.items() if name in fields}
+
+
 def with_zero_values(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy in which null, in a map or list of texts or quantities, is empty text or 0.
 

@@ -397,3 +397,24 @@ def test_document_that_is_no_object_is_a_problem(server: ApiServer, value: Any) 
     (problem,) = problems(server, "-", stdin=yaml.safe_dump(value))
     assert problem.file == "standard input"
     assert problem.document == 1
+
+
+def test_objects_of_a_cluster_come_first_and_workloads_of_them_make_no_pods(server: ApiServer) -> None:
+    workload = workload_object("ReplicaSet", "web", replicas=3)
+    newer = pod_object("newer", newField=[1], resourceClaims=[{"name": "c", "shape": {"x": 1}}])
+    newer["status"] = {"phase": "Running", "newerStatus": 1}
+    loaded = load([], server, lambda: "", [workload, newer, node_object("n1")])
+    assert loaded.pod_keys == ("default/newer",)
+    stored = server.get("pods", ObjectRef(namespace="default", name="newer"))
+    assert stored is not None
+    assert stored.get("spec.resourceClaims") == [{"name": "c"}]
+    assert (stored.get("spec.newField"), stored.get("status.newerStatus")) == (None, 1)
+    assert loaded.warnings == (
+        "the cluster has fields that this version of berth does not know, and leaves out:"
+        " PodResourceClaim.shape, PodSpec.newField",
+    )
+
+
+def test_problem_with_an_object_of_a_cluster_names_the_object(server: ApiServer) -> None:
+    with pytest.raises(ManifestError, match=r"the cluster \(document 1\): Pod x/a.spec.containers"):
+        load([], server, lambda: "", [pod_object("a", namespace="x", containers=[])])
