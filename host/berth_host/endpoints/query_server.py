@@ -47,8 +47,10 @@ class QueryServer:
             ("grpc.max_receive_message_length", MOST_REQUEST_BYTES + MOST_REQUEST_BYTES // 4),
             ("grpc.so_reuseport", 0),
         ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
         service = self._make_service()
+        server = grpc.aio.server(
+            interceptors=service.interceptors, options=options, maximum_concurrent_rpcs=MOST_CALLS
+        )
         register(server, query_pb2.DESCRIPTOR.services_by_name["QueryService"], service.handlers)
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:

@@ -24,6 +24,7 @@ from berth_host.endpoints.answer import Answer, Request
 from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
 from berth_host.errors.endpoints import QuestionCutError, QuestionError
 from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
+from berth_host.model.user import ANONYMOUS, User
 
 MOST_PODS: Final = 10_000
 MOST_TEMPLATES: Final = 500
@@ -39,6 +40,9 @@ ANSWER_S: Final = 60.0
 """The most seconds from a request of Simulate to the end of its answer."""
 PART_BYTES: Final = 1024 * 1024
 """The size from which on a message is sent: gRPC clients take 4 MiB unless they are told otherwise."""
+NO_TOKEN: Final = (
+    "the bearer token is missing or not valid: send a valid one as metadata `authorization: Bearer TOKEN`"
+)
 _Code = grpc.StatusCode
 _CODES: Final[Mapping[int, grpc.StatusCode]] = {
     400: _Code.INVALID_ARGUMENT,
@@ -50,6 +54,10 @@ _CODES: Final[Mapping[int, grpc.StatusCode]] = {
 class Gate(Protocol):
     """Decides whether a call may be answered. Called with the path and the verb of the page."""
 
+    async def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Return True if the caller has a valid token. Called before the request is read."""
+        ...
+
     async def refusal(
         self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
     ) -> tuple[grpc.StatusCode, str] | None:
@@ -59,6 +67,10 @@ class Gate(Protocol):
 
 class OpenGate:
     """Lets every call in: for a loopback port of one user, as that of `berth ui`."""
+
+    async def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Return True."""
+        return True
 
     async def refusal(
         self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
@@ -78,20 +90,48 @@ class ReviewingGate:
         self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
     ) -> tuple[grpc.StatusCode, str] | None:
         """Return the refusal of a token that is not valid, or of a user without the right; else None."""
+        user = await self._user(metadata)
+        if user is None:
+            return _Code.UNAUTHENTICATED, NO_TOKEN
+        if await self._authorization.may(user, verb.upper(), path):
+            return None
+        return (
+            _Code.PERMISSION_DENIED,
+            f'user "{user.name}" may not {verb} {path}: grant the verb {verb} on this nonResourceURL',
+        )
+
+    async def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Return True if the token is valid. Without a token nobody is known, whatever RBAC grants to
+        system:anonymous, as requests are large.
+        """
+        return await self._user(metadata) is not None
+
+    async def _user(self, metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
         headers: dict[str, list[str]] = {}
         for name, value in metadata:
             if isinstance(value, str):
                 headers.setdefault(name.lower(), []).append(value)
         user = await self._authentication.user_of(headers, None)
-        if user is None:
-            return _Code.UNAUTHENTICATED, "the bearer token is not valid: take a new one"
-        if await self._authorization.may(user, verb.upper(), path):
-            return None
-        return (
-            _Code.PERMISSION_DENIED,
-            f'user "{user.name}" may not {verb} {path}: grant the verb {verb} on this nonResourceURL, and'
-            " send the token as metadata `authorization: Bearer TOKEN`",
-        )
+        return None if user is ANONYMOUS else user
+
+
+class StrangersAreRefused(grpc.aio.ServerInterceptor):
+    """Refuses a call without a valid token before its request, which may be large, is read."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Return the handler of the call, or one that refuses it."""
+        if await self._gate.knows(details.invocation_metadata or ()):
+            return await continuation(details)
+        # A handler of streams reads nothing of the request by itself.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(requests: Any, context: Any) -> AsyncIterator[bytes]:
+    await context.abort(_Code.UNAUTHENTICATED, NO_TOKEN)
+    yield b""  # `abort` raises
 
 
 class QueryService:
@@ -99,6 +139,8 @@ class QueryService:
 
     def __init__(self, process: AnsweringProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
         """Create the service. `answer_s`: see ANSWER_S."""
+        self.interceptors = [StrangersAreRefused(gate)]
+        """What a server asks before it reads a request."""
         self._process = process
         self._gate = gate
         self._answer_s = answer_s

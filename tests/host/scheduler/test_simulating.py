@@ -20,8 +20,9 @@ from berth_host.explain.simulated import (
     Verdict,
 )
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import Plugin
+from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
@@ -49,6 +50,14 @@ class NoSpot(Plugin):
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         NoSpot.reserved += 1
         return Status.success()
+
+
+class DeclaredNoSpot(NoSpot):
+    """The same, with declarations by which the host keeps its answers."""
+
+    needs = (Need.nodes(),)
+    depends_on = DependsOn.NODE
+    pod_sensitivity = PodSensitivity.NONE
 
 
 def template(
@@ -220,14 +229,18 @@ async def ask_all_ways(world: World) -> list[Any]:
     return answers
 
 
-async def test_served_plugin_gives_the_answers_that_it_gives_in_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plugin", [NoSpot, DeclaredNoSpot])
+async def test_served_plugin_gives_the_answers_that_it_gives_in_process(
+    plugin: type[Plugin], tmp_path: Path
+) -> None:
+    name = plugin.__name__
     objects = [node("n0", cpu="2"), pod("old", cpu="1", nodeName="n0")]
-    async with World(objects, [NoSpot]) as world:
+    async with World(objects, [plugin]) as world:
         here = await ask_all_ways(world)
-    async with plugin_process(tmp_path / "p.sock", "host.scheduler.test_simulating:NoSpot") as process:
-        text = enabling(["NoSpot"]) + (
+    async with plugin_process(tmp_path / "p.sock", f"host.scheduler.test_simulating:{name}") as process:
+        text = enabling([name]) + (
             "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
-            f"plugins:\n- {{name: NoSpot, endpoint: '{process.endpoint}', required: true,"
+            f"plugins:\n- {{name: {name}, endpoint: '{process.endpoint}', required: true,"
             " points: {filter: {deadline: 10s, policy: Fail}, score: {deadline: 10s, policy: Fail}}}\n"
         )
         async with World(objects, configuration=text) as world:

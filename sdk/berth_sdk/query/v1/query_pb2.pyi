@@ -8,7 +8,7 @@ This package has versions of its own: it is no part of the contract with plugins
 sees it. Within v1 it only grows: fields, calls and enum values are added, and none changes its meaning.
 
 Every question runs between two scheduling cycles, on the newest state of the cluster, and leaves nothing behind. The
-plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PostFilter. No plugin is asked at PreEnqueue,
+plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PreEnqueue and PostFilter. No plugin is asked at
 Reserve, Permit, PreBind, Bind or PostBind. No pod is placed, nominated or evicted.
 """
 

@@ -31,9 +31,8 @@ class QueryServiceStub(object):
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is not valid. The client takes a new one.
-    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-    comes from the user system:anonymous.
+    UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
     INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
     RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
     questions. The message names the limit and the cure.
@@ -81,9 +80,8 @@ class QueryServiceServicer(object):
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is not valid. The client takes a new one.
-    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-    comes from the user system:anonymous.
+    UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
     INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
     RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
     questions. The message names the limit and the cure.
@@ -203,9 +201,8 @@ class QueryService(object):
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-    UNAUTHENTICATED      the token is not valid. The client takes a new one.
-    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-    comes from the user system:anonymous.
+    UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+    PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
     INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
     RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
     questions. The message names the limit and the cure.

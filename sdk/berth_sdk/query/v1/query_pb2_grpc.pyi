@@ -8,7 +8,7 @@ This package has versions of its own: it is no part of the contract with plugins
 sees it. Within v1 it only grows: fields, calls and enum values are added, and none changes its meaning.
 
 Every question runs between two scheduling cycles, on the newest state of the cluster, and leaves nothing behind. The
-plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PostFilter. No plugin is asked at PreEnqueue,
+plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PreEnqueue and PostFilter. No plugin is asked at
 Reserve, Permit, PreBind, Bind or PostBind. No pod is placed, nominated or evicted.
 """
 
@@ -41,9 +41,8 @@ class QueryServiceStub:
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is not valid. The client takes a new one.
-      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-                           comes from the user system:anonymous.
+      UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
       INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
       RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
                            questions. The message names the limit and the cure.
@@ -113,9 +112,8 @@ class QueryServiceAsyncStub(QueryServiceStub):
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is not valid. The client takes a new one.
-      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-                           comes from the user system:anonymous.
+      UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
       INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
       RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
                            questions. The message names the limit and the cure.
@@ -181,9 +179,8 @@ class QueryServiceServicer:
     that user may use the verb on the path that each call names below.
 
     gRPC codes, for every call:
-      UNAUTHENTICATED      the token is not valid. The client takes a new one.
-      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both. A call without a token
-                           comes from the user system:anonymous.
+      UNAUTHENTICATED      the token is missing or not valid, and the request was not read. The client takes a new one.
+      PERMISSION_DENIED    the user has no right to the verb on the path; the message names both.
       INVALID_ARGUMENT     the request breaks a rule of its fields. The message names the field and the cure.
       RESOURCE_EXHAUSTED   a limit is exceeded: the size, a number, the time of the answer, or the number of open
                            questions. The message names the limit and the cure.
