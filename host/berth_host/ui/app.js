@@ -5,7 +5,7 @@
 // A view is a function that gets its place (`main`), the parts of the address and the services below, and returns
 // the function that ends it. It watches one answer of /berth/v1 (live.js) and draws it.
 
-import { el, podKey, podLink, setText } from "./dom.js";
+import { el, podField, podLink, setText } from "./dom.js";
 import { groupView, groupsView } from "./groups.js";
 import { ask, watch } from "./live.js";
 import { nodesView } from "./nodes.js";
@@ -99,16 +99,8 @@ function show() {
   isShown = true;
 }
 
-const wanted = document.getElementById("find-pod");
-wanted.addEventListener("input", () => wanted.setCustomValidity(""));
-document.getElementById("find").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const key = podKey(wanted.value);
-  if (!key) return;
-  const isPod = key.split("/").filter(Boolean).length === 2;
-  wanted.setCustomValidity(isPod ? "" : `${key} names no pod: write NAMESPACE/NAME`);
-  if (isPod) location.hash = podLink(key).slice(1);
-  else wanted.reportValidity();
+podField(document.getElementById("find-pod"), document.getElementById("find"), (key) => {
+  if (key) location.hash = podLink(key).slice(1);
 });
 addEventListener("error", (event) => fail(event.message));
 addEventListener("unhandledrejection", (event) => fail(event.reason));

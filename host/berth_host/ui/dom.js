@@ -91,10 +91,23 @@ export function amount(resource, amount) {
   return `${Number(left.toFixed(1))}${units[unit]}`;
 }
 
-/** Return the key of a pod as a user types it: NAME alone is in the namespace `default`; "" for none. */
-export function podKey(typed) {
-  const text = typed.trim();
-  return !text || text.includes("/") ? text : `default/${text}`;
+/**
+ * Make the field for a pod's key, in which NAME alone is in the namespace `default`.
+ *
+ * `chosen(key)` is called when its form is sent: NAMESPACE/NAME, or "" for none. What is no key is told at the field.
+ */
+export function podField(input, form, chosen) {
+  input.addEventListener("input", () => input.setCustomValidity(""));
+  form.noValidate = true;
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = input.value.trim();
+    const key = !text || text.includes("/") ? text : `default/${text}`;
+    const isKey = !key || (key.split("/").length === 2 && key.split("/").every(Boolean));
+    input.setCustomValidity(isKey ? "" : `${key} names no pod: write NAMESPACE/NAME`);
+    if (isKey) chosen(key);
+    else input.reportValidity();
+  });
 }
 
 /** Return the link of a pod's view. `key`: NAMESPACE/NAME. */

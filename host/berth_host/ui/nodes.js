@@ -3,7 +3,7 @@
 // About a pod there are two answers: what the plugins say now, for which the host is asked once (`fit`), and what the
 // pod's last attempt found, of which the host keeps the rejections and the scores of three nodes.
 
-import { amount, clock, count, el, facts, podKey, podLink, setText } from "./dom.js";
+import { amount, clock, count, el, facts, podField, podLink, setText } from "./dom.js";
 import { colour, HeatMap, ink } from "./heat.js";
 import { List } from "./list.js";
 
@@ -69,11 +69,8 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
     el("label", { for: "nodes-pod" }, "Score of the pod", asked), el("button", {}, "Show"),
     pod ? [el("label", { for: "nodes-when" }, "Verdicts", moment), when === NOW ? again : null,
       el("a", { href: podLink(pod) }, `Pod ${pod}`)] : null);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    location.hash = address({ pod: podKey(asked.value) });
-  });
-  const about = el("p", { class: "answer", hidden: !pod });
+  podField(asked, form, (key) => { location.hash = address({ pod: key, when: "" }); });
+  const about = el("p", { class: "answer", "aria-live": "polite", hidden: !pod });
   const legend = el("p", { class: "legend" });
   const summary = el("p", { class: "soft" }, "reading the nodes");
   const detail = el("section", { "aria-label": "The chosen node", "aria-live": "polite" });
