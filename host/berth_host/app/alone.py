@@ -7,7 +7,6 @@ pod.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -319,10 +318,6 @@ class _OwnRoom:
             yield lambda _: None
         finally:
             self.snapshot.release()
-
-    async def pause(self, held_s: float) -> None:
-        """Let other tasks of the loop run."""
-        await asyncio.sleep(0)
 
 
 class _Nobody:

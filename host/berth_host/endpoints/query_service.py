@@ -31,8 +31,14 @@ MOST_TEMPLATES: Final = 500
 MOST_NODES: Final = 5_000
 """The most template nodes of one question."""
 MOST_NODE_PODS: Final = 100
-"""The most pods that a template's nodes have from the start."""
+"""The most pods that a node of a template has from the start."""
+MOST_PODS_THERE: Final = 20_000
+"""The most pods that all template nodes together have from the start: each slice adds all of them anew."""
+MOST_OBJECT_BYTES: Final = 3 * 512 * 1024
+"""The most bytes of one pod or node: etcd's limit of a request, so no cluster has a larger object."""
 MOST_NAME_BYTES: Final = 512
+_LONGEST_NAME: Final = 253
+"""The characters of the longest name of an object. A longer one would not fit into the text of a refusal."""
 MOST_REQUEST_BYTES: Final = 32 * 1024 * 1024
 MOST_OPEN: Final = 4
 """The most simulations that run or wait at the same time."""
@@ -198,6 +204,10 @@ class QueryService:
         """Say where one pod would go."""
         path = f"{PREFIX}fit"
         await self._admitted(context, "post", path)
+        try:
+            _check_size("pod", request.pod)
+        except _LimitError as err:
+            await context.abort(_Code.RESOURCE_EXHAUSTED, str(err))
         asked = Request(method="POST", path=path, body=request.pod)
         for part in await self._page(context, asked):
             yield pb.FitResponse(json=part)
@@ -267,7 +277,7 @@ class _LimitError(QuestionError):
 
 async def _segment(context: Any, field: str, value: str) -> str:
     """Return a name that is a part of a path; abort the call for one that is none."""
-    if not value or "/" in value:
+    if not value or "/" in value or len(value) > _LONGEST_NAME:
         await context.abort(
             _Code.INVALID_ARGUMENT, f"{field} {value[:40]!r} is no name of an object: give its metadata.name"
         )
@@ -307,6 +317,13 @@ def _asked(request: pb.SimulateRequest) -> SimulationAsked:
     _limit("templates", len(request.templates), MOST_TEMPLATES, "ask about fewer templates at a time")
     nodes = sum(one.count for one in request.templates)
     _limit("templates: the sum of all counts", nodes, MOST_NODES, "ask about fewer nodes at a time")
+    there = sum(one.count * len(one.pods) for one in request.templates)
+    _limit(
+        "templates: the sum of count times pods",
+        there,
+        MOST_PODS_THERE,
+        "ask about fewer nodes at a time, or subtract what these pods request from the node's allocatable",
+    )
     if not request.pods:
         raise QuestionError("pods is empty: give at least one pod")
     if request.only_templates and not request.templates:
@@ -352,6 +369,7 @@ def _limit(field: str, count: int, most: int, cure: str) -> None:
 
 
 def _object(field: str, text: bytes) -> Mapping[str, Any]:
+    _check_size(field, text)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as err:
@@ -359,6 +377,14 @@ def _object(field: str, text: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise QuestionError(f"{field} is not a JSON object: send a Kubernetes object")
     return value
+
+
+def _check_size(field: str, text: bytes) -> None:
+    if len(text) > MOST_OBJECT_BYTES:
+        raise _LimitError(
+            f"{field} has {len(text)} bytes, and the limit is {MOST_OBJECT_BYTES}: leave out"
+            " metadata.managedFields and status"
+        )
 
 
 def _answer(placement: Placement) -> pb.PodAnswer:

@@ -273,6 +273,10 @@ class Scheduler:
         )
         """The cycles of pod groups."""
         self._stopping = False
+        self._next_question = asyncio.Lock()
+        """Held by the one question that has the snapshot or is the next one to get it."""
+        self._rest_ends_s = 0.0
+        """Before this reading of `instant_s`, no question delays a scheduling cycle that pods wait for."""
         self._questions = asyncio.Lock()
         """Held while a question has the snapshot; the next scheduling cycle waits for its end."""
         self._between = asyncio.Event()
@@ -360,18 +364,27 @@ class Scheduler:
         """Hold the newest snapshot for a question, between two scheduling cycles.
 
         Yields a function that names the attempt of the question, about which plugins may ask the host. The
-        next cycle begins after the block, in which no trial step is left.
+        next cycle begins after the block, in which no trial step is left. While pods wait for a cycle, the
+        next question begins after the cycles have had as much time as this one took.
         """
-        async with self._questions:
-            while self.is_busy:
-                self._between.clear()
-                await self._between.wait()
-            self.steps.hold_snapshot()
-            try:
-                yield self._ask_about
-            finally:
-                self._asked = None
-                self.snapshot.release()
+        # The other questions wait here, so that a cycle waits for one question, however many there are.
+        async with self._next_question:
+            rest_s = self._rest_ends_s - instant_s()
+            if rest_s > 0 and self.queue.has_ready and not self._stopping:
+                await asyncio.sleep(rest_s)
+            async with self._questions:
+                while self.is_busy:
+                    self._between.clear()
+                    await self._between.wait()
+                began_s = instant_s()
+                self.steps.hold_snapshot()
+                try:
+                    yield self._ask_about
+                finally:
+                    self._asked = None
+                    self.snapshot.release()
+                    ended_s = instant_s()
+                    self._rest_ends_s = ended_s + (ended_s - began_s)
 
     def _ask_about(self, attempt: Attempt | None) -> None:
         self._asked = attempt

@@ -2,7 +2,7 @@
 
     slice: hold the snapshot -> add the template nodes and the pods placed so far, on trial
            -> `search_pod` for the next pods -> release, which takes everything back
-    between two slices the scheduler has the time that the slice took
+    between two slices the scheduler has the time that the slice took (`Scheduler.undisturbed`)
 
 The template nodes are in the snapshot before PreFilter, as for a what-if about a new node (`what_ifs`): a
 plugin needs no code for them. All of them come at once, so a served plugin gets one delta and one call for
@@ -48,6 +48,8 @@ from berth_host.scheduler.schedule_one import Profile, Scheduler
 
 SLICE_S: Final = 0.02
 """Seconds that a slice asks about pods, at least; one pod may take longer."""
+_LONGEST_S: Final = 1.0
+"""Seconds that a slice asks about pods, at most, but for the last one of them."""
 _WORTH: Final = 4
 """A slice asks for at least this many times the seconds that its template nodes took to come."""
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -78,7 +80,7 @@ class Wanted:
 
 
 class Room(Protocol):
-    """The snapshot to ask over, and when it may be held."""
+    """The snapshot to ask over."""
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
@@ -97,10 +99,6 @@ class Room(Protocol):
 
     def undisturbed(self) -> AbstractAsyncContextManager[Callable[[Attempt | None], None]]:
         """Hold the newest snapshot for the block; see `Scheduler.undisturbed`."""
-        ...
-
-    async def pause(self, held_s: float) -> None:
-        """Let others have the snapshot, after a slice of `held_s` seconds."""
         ...
 
 
@@ -145,21 +143,18 @@ class Simulation:
             found: list[Placement] = []
             async with self._room.undisturbed() as about:
                 held_s = instant_s()
-                asked = self._set_up()
+                asked = await self._set_up()
                 ready_s = instant_s()
-                ends_s = ready_s + max(SLICE_S, _WORTH * (ready_s - held_s))
+                ends_s = ready_s + min(max(SLICE_S, _WORTH * (ready_s - held_s)), _LONGEST_S)
                 while done + len(found) < len(self._order):
                     found.append(await self._ask(self._order[done + len(found)], asked, about))
                     if instant_s() >= ends_s:
                         break
                     await asyncio.sleep(0)  # the watches' turn
-            took_s = instant_s() - held_s
             self._slice_count += 1
-            self._held_s += took_s
+            self._held_s += instant_s() - held_s
             done += len(found)
             yield found
-            if done < len(self._order):
-                await self._room.pause(took_s)
 
     def summary(self) -> SimulationSummary:
         """Return the sums."""
@@ -178,7 +173,7 @@ class Simulation:
     def _queue_key(self, index: int) -> tuple[int, int]:
         return -self._wanted.pods[index].priority, index
 
-    def _set_up(self) -> _Asked:
+    async def _set_up(self) -> _Asked:
         """Add the template nodes and the pods that were placed, on trial."""
         snapshot = self._room.snapshot
         for template in self._templates:
@@ -188,10 +183,15 @@ class Simulation:
                         f"the cluster has a node named {node.name}, as a node of template"
                         f" {template.name!r} would be: rename that node"
                     )
-        slots = [
-            [snapshot.put_new_node(node, template.pods_on(node)) for node in template.nodes]
-            for template in self._templates
-        ]
+        slots: list[list[int]] = []
+        turn_ends_s = instant_s() + SLICE_S
+        for template in self._templates:
+            slots.append([])
+            for node in template.nodes:
+                slots[-1].append(snapshot.put_new_node(node, template.pods_on(node)))
+                if instant_s() >= turn_ends_s:
+                    await asyncio.sleep(0)  # the watches' turn, and that of the Lease
+                    turn_ends_s = instant_s() + SLICE_S
         for pod in self._placed:
             if snapshot.has_node(pod.node_name):
                 snapshot.assume(pod)
@@ -259,6 +259,7 @@ class _Template:
     def __init__(self, number: int, wanted: NodeTemplate) -> None:
         self.name = wanted.name
         self._pods = wanted.pods
+        self._pods_on: dict[str, list[Pod]] = {}
         width = len(str(wanted.count - 1))
         # Names of equal length sort by ordinal: of equally good nodes, the first one is used first.
         names = [f"berth-template-{number}-{ordinal:0{width}d}" for ordinal in range(wanted.count)]
@@ -266,7 +267,12 @@ class _Template:
 
     def pods_on(self, node: Node) -> list[Pod]:
         """Return the pods that the node has from the start, under uids of their own."""
-        return [replace(pod, uid=f"{node.uid}.{at}").on_node(node.name) for at, pod in enumerate(self._pods)]
+        pods = self._pods_on.get(node.name)
+        if pods is None:
+            pods = self._pods_on[node.name] = [
+                replace(pod, uid=f"{node.uid}.{at}").on_node(node.name) for at, pod in enumerate(self._pods)
+            ]
+        return pods
 
 
 def _named(node: Node, name: str) -> Node:
@@ -382,7 +388,3 @@ class HostRoom:
         if self._scheduler.is_stopping:
             raise QuestionCutError("the scheduler stops: ask again, once another one leads")
         return self._scheduler.undisturbed()
-
-    async def pause(self, held_s: float) -> None:
-        """Leave the snapshot to the scheduling cycles for as long as it was held, if pods wait for one."""
-        await asyncio.sleep(held_s if self._scheduler.queue.has_ready else 0)

@@ -170,6 +170,10 @@ async def test_other_calls_answer_as_the_pages_do(monkeypatch: pytest.MonkeyPatc
         ] is Code.NOT_FOUND
         code, text = await refused(stub.Why(pb.WhyRequest(namespace="a/b", name="c")))
         assert (code, "give its metadata.name" in text) == (Code.INVALID_ARGUMENT, True)
+        code, text = await refused(stub.Drain(pb.DrainRequest(node_name="n" * 20_000)))
+        assert (code, "is no name of an object" in text) == (Code.INVALID_ARGUMENT, True)
+        code, text = await refused(stub.Fit(pb.FitRequest(pod=b" " * 1_572_865)))
+        assert (code, "pod has 1572865 bytes" in text) == (Code.RESOURCE_EXHAUSTED, True)
         code, text = await refused(stub.Queue(pb.QueueRequest(limit=20_000)))
         assert (code, text) == (Code.INVALID_ARGUMENT, "limit=20000 is not a number from 1 to 10000")
 
@@ -257,6 +261,16 @@ def template(**more: Any) -> pb.NodeTemplate:
             pb.SimulateRequest(pods=[GOOD], templates=[template(pods=[GOOD] * 101)]),
             Code.RESOURCE_EXHAUSTED,
             "templates[0].pods: there are 101, and the limit is 100",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD], templates=[template(count=201, pods=[GOOD] * 100)]),
+            Code.RESOURCE_EXHAUSTED,
+            "templates: the sum of count times pods: there are 20100, and the limit is 20000",
+        ),
+        (
+            pb.SimulateRequest(pods=[GOOD, b" " * 1_572_865]),
+            Code.RESOURCE_EXHAUSTED,
+            "pods[1] has 1572865 bytes, and the limit is 1572864: leave out metadata.managedFields",
         ),
         (
             pb.SimulateRequest(pods=[b" " * (33 * 1024 * 1024)]),

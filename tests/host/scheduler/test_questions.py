@@ -325,3 +325,50 @@ async def test_question_after_the_loop_has_stopped_is_still_answered() -> None:
         await world.settle()
         world.host.scheduler.stop_popping()
         assert (await world.host.ask_fit(pod("web"))).node == "a"
+
+
+async def test_cycle_waits_for_one_question_however_many_wait() -> None:
+    async with World([node("a")]) as world:
+        await world.settle()
+        scheduler = world.host.scheduler
+        placed: list[str] = []
+
+        async def ask(created: str = "") -> None:
+            async with scheduler.undisturbed():
+                if created:
+                    world.server.create(pod(created))
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                placed.append(world.node_of("urgent"))
+
+        await asyncio.gather(ask("urgent"), *(ask() for _ in range(5)))
+        assert placed == ["", "a", "a", "a", "a", "a"]
+
+
+async def test_question_rests_as_long_as_the_one_before_it_took_while_pods_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests: list[float] = []
+
+    async def sleep(seconds: float, real: Any = asyncio.sleep) -> None:
+        if seconds:
+            rests.append(seconds)
+        await real(0)
+
+    async with World([node("a")]) as world:
+        await world.settle()
+        scheduler = world.host.scheduler
+        now_s = 100.0
+        monkeypatch.setattr("berth_host.scheduler.schedule_one.instant_s", lambda: now_s)
+        monkeypatch.setattr("berth_host.scheduler.schedule_one.asyncio.sleep", sleep)
+        async with scheduler.undisturbed():
+            now_s += 3.0
+        async with scheduler.undisturbed():  # nobody waits for a cycle
+            now_s += 2.0
+        monkeypatch.setattr(type(scheduler.queue), "has_ready", property(lambda _: True))
+        async with scheduler.undisturbed():
+            now_s += 1.0
+        now_s += 1.0
+        async with scheduler.undisturbed():
+            pass
+    assert rests == [2.0]

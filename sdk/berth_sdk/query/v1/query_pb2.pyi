@@ -8,8 +8,9 @@ This package has versions of its own: it is no part of the contract with plugins
 sees it. Within v1 it only grows: fields, calls and enum values are added, and none changes its meaning.
 
 Every question runs between two scheduling cycles, on the newest state of the cluster, and leaves nothing behind. The
-plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PreEnqueue and PostFilter. No plugin is asked at
-Reserve, Permit, PreBind, Bind or PostBind. No pod is placed, nominated or evicted.
+plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit alone) PreEnqueue and PostFilter. No plugin is
+asked at Reserve, Permit, PreBind, Bind or PostBind. HTTP extenders are asked to filter, to prioritize and (in Fit
+alone) to preempt, and never to bind. No pod is placed, nominated or evicted.
 """
 
 from collections import abc as _abc
@@ -57,9 +58,10 @@ class SimulateRequest(_message.Message):
     """OPTIONAL: true: placed pods have verdicts, too. False: pods without a node alone."""
     @_builtins.property
     def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """REQUIRED: the pods, at most 10000: each a core/v1 Pod as JSON in UTF-8. A pod may be given as the API server has it:
-        its node, status and uid are not read. Read are metadata.name, generateName, namespace, labels, annotations and
-        ownerReferences, and spec. A pod without spec.priority has that of its PriorityClass, which the scheduler lists.
+        """REQUIRED: the pods, at most 10000: each a core/v1 Pod as JSON in UTF-8, at most 1.5 MiB. A pod may be given as the
+        API server has it: its node, status and uid are not read. Read are metadata.name, generateName, namespace, labels,
+        annotations and ownerReferences, and spec. A pod without spec.priority has that of its PriorityClass, which the
+        scheduler lists.
         """
 
     @_builtins.property
@@ -114,7 +116,7 @@ class NodeTemplate(_message.Message):
     @_builtins.property
     def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """OPTIONAL: pods that each node of the template has from the start, as those of DaemonSets: each a core/v1 Pod as JSON
-        in UTF-8, at most 100.
+        in UTF-8, at most 100. All nodes of all templates have at most 20000 of them together.
         """
 
     def __init__(

@@ -8,8 +8,9 @@ This package has versions of its own: it is no part of the contract with plugins
 sees it. Within v1 it only grows: fields, calls and enum values are added, and none changes its meaning.
 
 Every question runs between two scheduling cycles, on the newest state of the cluster, and leaves nothing behind. The
-plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit) PreEnqueue and PostFilter. No plugin is asked at
-Reserve, Permit, PreBind, Bind or PostBind. No pod is placed, nominated or evicted.
+plugins are asked at PreFilter, Filter, PreScore, Score and (in Fit alone) PreEnqueue and PostFilter. No plugin is
+asked at Reserve, Permit, PreBind, Bind or PostBind. HTTP extenders are asked to filter, to prioritize and (in Fit
+alone) to preempt, and never to bind. No pod is placed, nominated or evicted.
 """
 
 from berth_sdk.query.v1 import query_pb2 as _query_pb2
