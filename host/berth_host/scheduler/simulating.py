@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -41,6 +43,10 @@ from berth_host.explain.simulated import (
     Verdict,
 )
 from berth_host.metrics.series import instant_s
+from berth_host.queue.order import LessKey
+from berth_host.queue.questions import MAX_BATCH
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.seams import Less
 from berth_host.scheduler.ask_pod import Among, Found, search_pod
 from berth_host.scheduler.attempt import Attempt
 from berth_host.scheduler.pod_steps import SearchSteps
@@ -113,6 +119,38 @@ def profile_of(pod: Pod, profiles: Mapping[str, Profile]) -> Profile:
     return profile
 
 
+async def in_queue_order(pods: Sequence[Pod], profiles: Sequence[Profile]) -> list[int]:
+    """Return the positions of the pods in the order in which the queue would hand them out.
+
+    The QueueSort plugin, which is the same in every profile, sorts them as pods that entered the queue one
+    after the other. Pods about which it does not answer come last, by priority.
+    """
+    queued = [QueuedPodInfo(pod, timestamp_us=at).as_queued_pod() for at, pod in enumerate(pods)]
+    sorting = profiles[0].framework.plugins_at(ExtensionPoint.QUEUE_SORT) if profiles else ()
+    keys: list[tuple[Any, ...]] = [(1, -pod.priority, at) for at, pod in enumerate(pods)]
+    if sorting:
+        client = sorting[0]
+        if client.local is not None and client.descriptor.less_only:
+            less = _or_by_priority(client.local.less)
+            keys = [(0, LessKey(one, less), at) for at, one in enumerate(queued)]
+        else:
+            for begin in range(0, len(queued), MAX_BATCH):
+                answers = await client.sort_keys(queued[begin : begin + MAX_BATCH])
+                for at, key in enumerate(answers, start=begin):
+                    keys[at] = (0, key, at) if key else keys[at]
+    return sorted(range(len(pods)), key=keys.__getitem__)
+
+
+def _or_by_priority(less: Less) -> Less:
+    def compare(first: QueuedPod, second: QueuedPod) -> bool:
+        try:
+            return less(first, second)
+        except Exception:  # noqa: BLE001  # A plugin's error must not end the question, as in the queue.
+            return (-first.pod.priority, first.added_at_s) < (-second.pod.priority, second.added_at_s)
+
+    return compare
+
+
 class Simulation:
     """One question about many pods. `run` is called once; the other members are valid after it."""
 
@@ -122,8 +160,8 @@ class Simulation:
         self._wanted = wanted
         self._profiles = [profile_of(pod, room.profiles) for pod in wanted.pods]
         self._templates = [_Template(number, one) for number, one in enumerate(wanted.templates)]
-        order = range(len(wanted.pods))
-        self._order = list(order if wanted.each_alone else sorted(order, key=self._queue_key))
+        self._order: Sequence[int] = range(len(wanted.pods))
+        """The positions of the pods in the order in which they are asked about."""
         self._placed: list[Pod] = []
         """The pods that take room, on their nodes."""
         self._pod_counts: Counter[tuple[int, int]] = Counter()
@@ -138,6 +176,8 @@ class Simulation:
         Nothing is held while a slice is yielded. Raises QuestionError if the cluster has a node with the
         name of a template node.
         """
+        if not self._wanted.each_alone:
+            self._order = await in_queue_order(self._wanted.pods, self._profiles)
         done = 0
         while done < len(self._order):
             found: list[Placement] = []
@@ -169,9 +209,6 @@ class Simulation:
             slice_count=self._slice_count,
             held_s=self._held_s,
         )
-
-    def _queue_key(self, index: int) -> tuple[int, int]:
-        return -self._wanted.pods[index].priority, index
 
     async def _set_up(self) -> _Asked:
         """Add the template nodes and the pods that were placed, on trial."""

@@ -24,6 +24,7 @@ from berth_sdk.extension_points import DependsOn, Plugin, PodSensitivity
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.results import QueuedPod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from support.hosts import World, enabling, node, pod
@@ -182,7 +183,7 @@ def as_real(templates: Sequence[TemplateAsked]) -> list[dict[str, Any]]:
     return objects
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 async def test_pods_get_the_nodes_that_they_get_in_a_cluster_that_has_the_nodes(seed: int) -> None:
     objects, pods, templates = questions(seed)
     async with World(objects) as world:
@@ -294,6 +295,38 @@ async def test_most_important_pod_is_placed_first_and_pods_that_are_asked_alone_
         alone, summary = await simulated(world, pods, [template("t", 1)], each_alone=True)
         assert where(alone) == ["t/0", "t/0"]
         assert summary.templates[0].used_count == 1
+
+
+class Backwards:
+    """Sorts by name, the last one first."""
+
+    def less(self, first: QueuedPod, second: QueuedPod) -> bool:
+        if "odd" in (first.pod.name, second.pod.name):
+            raise RuntimeError("odd")
+        return first.pod.name > second.pod.name
+
+
+class ByName:
+    """Sorts by name, the last one first; it has no key for pods named odd."""
+
+    def sort_key(self, pod: QueuedPod) -> bytes:
+        return b"" if pod.pod.name == "odd" else bytes(255 - byte for byte in pod.pod.name.encode())
+
+
+@pytest.mark.parametrize("plugin", [Backwards, ByName])
+async def test_pods_are_placed_in_the_order_of_the_queue_sort_plugin(plugin: type) -> None:
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        f"profiles:\n- plugins: {{queueSort: {{enabled: [{{name: {plugin.__name__}}}],"
+        " disabled: [{name: PrioritySort}]}}\n"
+    )
+    async with World([node("n0", cpu="2")], [plugin], configuration=text) as world:
+        await world.settle()
+        names = ("a", "c", "b")
+        found, _ = await simulated(world, [pod(name, cpu="1", priority=i) for i, name in enumerate(names)])
+        assert where(found) == ["pending", "n0", "n0"]
+        found, _ = await simulated(world, [pod("odd", cpu="1"), pod("z", cpu="1"), pod("b", cpu="1")])
+        assert [one.is_placed for one in found][1:] == [True, plugin is ByName]
 
 
 async def test_one_unused_node_of_a_template_is_asked_about_for_all() -> None:
