@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
-from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
+from berth_bench.versus.objects import node, pod
+from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers, free_port
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
@@ -20,6 +22,7 @@ from berth_host.config.loading import default_configuration
 from berth_host.endpoints.secure_port import LateReviewer
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.user import ANONYMOUS, User
+from berth_sdk.query.v1 import query_pb2, query_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import FakeProcess, FakeSettings, recorded, served
 
@@ -197,6 +200,61 @@ async def test_running_scheduler_has_metrics_of_requests_leadership_and_process(
     assert ready.splitlines()[-1] == "readyz check passed"
     assert configz["leaderElection"]["resourceName"] == "endpoints-test"
     assert f"secure-port: {process.port}\n" in flagz
+
+
+async def test_running_scheduler_answers_programs_over_grpc_to_users_with_the_right(
+    empty_servers: RealServers, tmp_path: Path
+) -> None:
+    """With the reviews of a real API server, and the certificate that the scheduler makes for both ports."""
+    port = free_port()
+    setup = SchedulerSetup(
+        program="berth",
+        kubeconfig=empty_servers.kubeconfig(ADMIN),
+        folder=tmp_path,
+        flags=(f"--query-secure-port={port}", f"--cert-dir={tmp_path / 'certificates'}"),
+    )
+    empty_servers.create("/api/v1/nodes", node("small", cpu="1"))
+    process = SchedulerProcess(setup)
+    await process.start()
+    try:
+        await process.ready()
+        authority = (tmp_path / "certificates" / "kube-scheduler.crt").read_bytes()
+        large = json.dumps(node("large", cpu="4")).encode()
+        request = query_pb2.SimulateRequest(
+            pods=[json.dumps(pod("web", cpu="2")).encode()],
+            templates=[query_pb2.NodeTemplate(name="large", node=large, count=2)],
+        )
+        credentials = grpc.ssl_channel_credentials(authority)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            stub: Any = query_pb2_grpc.QueryServiceStub(channel)
+
+            async def ask(token: str) -> list[Any]:
+                metadata = (("authorization", f"Bearer {token}"),)
+                return [message async for message in stub.Simulate(request, metadata=metadata, timeout=30)]
+
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    try:
+                        answers = await ask(empty_servers.tokens[ADMIN])
+                        break
+                    except grpc.aio.AioRpcError as err:
+                        # It has not listed the cluster yet, or does not lead yet.
+                        assert err.code() in (
+                            grpc.StatusCode.UNAVAILABLE,
+                            grpc.StatusCode.FAILED_PRECONDITION,
+                        )
+                        await asyncio.sleep(0.1)
+            for token, code in (
+                (empty_servers.tokens[NOBODY], grpc.StatusCode.PERMISSION_DENIED),
+                ("a token that nobody has", grpc.StatusCode.UNAUTHENTICATED),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await ask(token)
+                assert caught.value.code() is code
+    finally:
+        await process.stop()
+    assert [(answer.template, answer.ordinal) for answer in answers[0].pods] == [("large", 0)]
+    assert answers[-1].summary.templates[0].used_count == 1
 
 
 def _samples(text: str, name: str) -> list[dict[str, Any]]:
