@@ -309,6 +309,11 @@ class _OwnRoom:
         self.profiles = {alone.framework.profile: alone.own_profile}
         self.steps = SearchSteps(NominatedColumns(), alone.snapshot, RealClock())
 
+    @property
+    def is_wanted(self) -> bool:
+        """False: there is no queue."""
+        return False
+
     @asynccontextmanager
     async def undisturbed(self) -> AsyncIterator[AboutAttempt]:
         """Hold the snapshot for the block, after the latest changes."""

@@ -53,7 +53,7 @@ from berth_host.scheduler.pod_steps import SearchSteps
 from berth_host.scheduler.schedule_one import Profile, Scheduler
 
 SLICE_S: Final = 0.02
-"""Seconds that a slice asks about pods, at least; one pod may take longer."""
+"""Seconds that a slice asks about pods while other pods wait, at least; one pod may take longer."""
 _LONGEST_S: Final = 1.0
 """Seconds that a slice asks about pods, at most, but for the last one of them."""
 _WORTH: Final = 4
@@ -101,6 +101,11 @@ class Room(Protocol):
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot."""
+        ...
+
+    @property
+    def is_wanted(self) -> bool:
+        """True while pods wait for a scheduling cycle."""
         ...
 
     def undisturbed(self) -> AbstractAsyncContextManager[Callable[[Attempt | None], None]]:
@@ -185,10 +190,12 @@ class Simulation:
                 held_s = instant_s()
                 asked = await self._set_up()
                 ready_s = instant_s()
-                ends_s = ready_s + min(max(SLICE_S, _WORTH * (ready_s - held_s)), _LONGEST_S)
+                latest_s = ready_s + _LONGEST_S
+                ends_s = min(ready_s + max(SLICE_S, _WORTH * (ready_s - held_s)), latest_s)
                 while done + len(found) < len(self._order):
                     found.append(await self._ask(self._order[done + len(found)], asked, about))
-                    if instant_s() >= ends_s:
+                    now_s = instant_s()
+                    if now_s >= latest_s or (now_s >= ends_s and self._room.is_wanted):
                         break
                     await asyncio.sleep(0)  # the watches' turn
             self._slice_count += 1
@@ -419,6 +426,11 @@ class HostRoom:
     def steps(self) -> SearchSteps:
         """The steps of the scheduling loop."""
         return self._scheduler.steps
+
+    @property
+    def is_wanted(self) -> bool:
+        """True while pods wait for a scheduling cycle."""
+        return self._scheduler.queue.has_ready
 
     def undisturbed(self) -> AbstractAsyncContextManager[Callable[[Attempt | None], None]]:
         """Hold the newest snapshot for the block. Raises QuestionCutError if the host stops."""
