@@ -19,6 +19,8 @@ RUN_ELSEWHERE = {
         "make demo\n",
         "make test\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
+        # tests/deploy/test_image.py
+        "apt-get install -y --no-install-recommends buildah mmdebstrap\nmake image\n",
     ],
     # tests/house/test_makefile.py runs the first; the second is a test of its own.
     "CONTRIBUTING.md": [
@@ -74,8 +76,9 @@ RUN_ELSEWHERE = {
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel-collector.monitoring:4317 OTEL_SERVICE_NAME=gpu-share \\\n"
         "  berth-sdk serve gpu_share:GpuShare --listen unix:/run/berth/plugins/gpu-share.sock\n",
     ],
-    # This needs kubectl and a cluster; tests/host/cli/test_compare.py compares manifests.
+    # These need a cluster: tests/cluster/test_compare.py, and tests/host/cli/test_compare.py for manifests.
     "docs/how-to/compare-configurations.md": [
+        "berth compare --cluster --config now.yaml --config next.yaml\n",
         "kubectl get nodes,pods,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes"
         ",priorityclasses -A -o yaml > cluster.yaml\n"
         "berth compare --config now.yaml --config next.yaml -f cluster.yaml\n",
