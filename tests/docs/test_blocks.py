@@ -19,13 +19,13 @@ RUN_ELSEWHERE = {
         "make demo\n",
         "make test\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
-        # tests/deploy/test_image.py
-        "apt-get install -y --no-install-recommends buildah mmdebstrap\nmake image\n",
     ],
     # tests/house/test_makefile.py runs the first; the second is a test of its own.
     "CONTRIBUTING.md": [
         "make setup\n",
         ".venv/bin/pytest -m 'not slow' tests/host/queue/test_gates.py\n",
+        # tests/deploy/test_image.py
+        "apt-get install -y --no-install-recommends buildah mmdebstrap\nmake image\n",
     ],
     # As tests/sdk/cli/test_reloading.py does, and tests/examples/test_made_plugins.py.
     "docs/how-to/begin-a-plugin.md": [
