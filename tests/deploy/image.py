@@ -65,7 +65,7 @@ plugins:
 _KUBE_CONFIGURATION: Final = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 _PIP: Final = ("index_url", "extra_index_url", "trusted_host", "proxy", "cert")
 """The settings of pip that belong to the machine, and not to the build."""
-_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
+_BUNDLE: Final = "/etc/pip-certificates.crt"  # not the file that the package ca-certificates replaces
 
 
 class ImageError(Exception):
