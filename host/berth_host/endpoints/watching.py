@@ -43,6 +43,15 @@ class Listed:
     key: str | int
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """An answer, when it was begun (the loop's clock), and the seconds that it took."""
+
+    began_s: float
+    took_s: float
+    value: Value | Answer
+
+
 class Watches:
     """The streams of a process. `lists`: the list of each path that has one. `make`: makes an answer."""
 
@@ -50,20 +59,26 @@ class Watches:
         self._make = make
         self._lists = lists
         self._period_s = period_s
-        self._kept: dict[Hashable, tuple[float, Value | Answer]] = {}
+        self._kept: dict[Hashable, _Look] = {}
+        self._making = asyncio.Lock()
+        """Held while an answer is made, which may take several turns of the loop: its other readers wait."""
         self.reader_count = 0
         """The number of open streams."""
 
     async def answer(self, request: Request) -> Answer:
         """Return the stream, or the error of its first answer."""
         if self.reader_count >= MOST_READERS:
-            message = f"{MOST_READERS} streams are open, which is the most: close a page, and try again"
-            return failure(429, "TooManyRequests", message)
-        first = await self._value(request)
-        if isinstance(first, Answer):
-            return first
+            return _too_many()
+        first = await self._look(request)
+        if isinstance(first.value, Answer):
+            return first.value
+        if self.reader_count >= MOST_READERS:  # others came while the answer was made
+            return _too_many()
+        parts = self._parts(request)
+        # Counts the reader now, before others are let in. Closing the stream ends the count.
+        await anext(parts)
         headers = {**NO_SNIFF, "X-Accel-Buffering": "no"}
-        return Answer(content_type=CONTENT_TYPE, headers=headers, parts=self._parts(request))
+        return Answer(content_type=CONTENT_TYPE, headers=headers, parts=parts)
 
     async def _parts(self, request: Request) -> AsyncGenerator[bytes, None]:
         clock = asyncio.get_running_loop().time
@@ -71,35 +86,37 @@ class Watches:
         shown = _Shown(self._lists.get(request.path))
         self.reader_count += 1
         try:
+            yield b""
             yield b"retry: 1000\n\n"
             while clock() < ends_s:
-                began_s = clock()
-                value = await self._value(request)
-                took_s = clock() - began_s
+                look = await self._look(request)
+                value = look.value
                 if isinstance(value, Answer):
                     yield _event("problem", json.loads(value.body))
                 else:
                     for name, data in shown.changes(value):
                         yield _event(name, data)
                     yield _event("at", value.get(_AT))
-                await asyncio.sleep(max(self._period_s, SHARE * took_s))
+                await asyncio.sleep(max(self._period_s, SHARE * look.took_s))
         finally:
             self.reader_count -= 1
             if not self.reader_count:
                 self._kept.clear()
 
-    async def _value(self, request: Request) -> Value | Answer:
+    async def _look(self, request: Request) -> _Look:
         """Return the answer, at most half a period old."""
-        now_s = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
         key = (request.path, tuple((name, tuple(values)) for name, values in request.query.items()))
-        kept = self._kept.get(key)
-        if kept is not None and now_s - kept[0] < self._period_s / 2:
-            return kept[1]
-        value = await self._make(replace(request, query={**request.query, "watch": ()}))
-        if len(self._kept) > MOST_READERS:
-            self._kept.clear()
-        self._kept[key] = (now_s, value)
-        return value
+        async with self._making:
+            kept = self._kept.get(key)
+            if kept is not None and clock() - kept.began_s < self._period_s / 2:
+                return kept
+            began_s = clock()
+            value = await self._make(replace(request, query={**request.query, "watch": ()}))
+            if len(self._kept) > MOST_READERS:
+                self._kept.clear()
+            look = self._kept[key] = _Look(began_s, clock() - began_s, value)
+            return look
 
 
 @dataclass(slots=True)
@@ -131,6 +148,11 @@ class _Shown:
                 if is_other_head:
                     data["value"] = head
             yield ("state" if is_first and not first else "change"), data
+
+
+def _too_many() -> Answer:
+    message = f"{MOST_READERS} streams are open, which is the most: close a page, and try again"
+    return failure(429, "TooManyRequests", message)
 
 
 def _event(name: str, data: Any) -> bytes:

@@ -138,6 +138,29 @@ async def test_stream_beyond_the_most_is_refused_until_another_ends(monkeypatch:
     assert (await things.watches.answer(ASKED)).status == 200
 
 
+async def test_readers_that_come_at_once_share_an_answer_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "MOST_READERS", 3)
+    made = 0
+
+    async def make(request: Request) -> dict[str, Any] | Answer:
+        nonlocal made
+        made += 1
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return {"things": []}
+
+    watches = Watches(make, {PATH: Listed("things", "key")}, PATIENCE_S)
+    answers = await asyncio.gather(*(watches.answer(ASKED) for _ in range(8)))
+    assert made == 1
+    assert sorted(one.status for one in answers) == [200] * 3 + [429] * 5
+    for one in answers:
+        if isinstance(one.parts, AsyncGenerator):
+            await one.parts.aclose()  # as for readers that left before the first byte
+    assert watches.reader_count == 0
+
+
 async def test_stream_ends_so_that_rights_are_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "STREAM_S", 0.02)
     parts = await parts_of(Things())
