@@ -109,6 +109,7 @@ async def wanted_of(asked: SimulationAsked, clock: Clock, classes: Classes = NO_
         each_alone=asked.each_alone,
         fills_used_nodes=asked.fills_used_nodes,
         all_verdicts=asked.all_verdicts,
+        notes=[f"{classes.problem}; pods without it count with priority 0"] if classes.problem else [],
     )
 
 

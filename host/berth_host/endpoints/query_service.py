@@ -418,6 +418,7 @@ def _summary(sums: SimulationSummary) -> pb.Summary:
         placed_count=sums.placed_count,
         pending_count=sums.pending_count,
         slice_count=sums.slice_count,
+        notes=sums.notes,
     )
     found.held.FromMicroseconds(round(sums.held_s * 1e6))
     return found

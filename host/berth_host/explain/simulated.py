@@ -91,10 +91,14 @@ class TemplateUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationSummary:
-    """The sums of an answer. `slice_count`: how often scheduling was held up; `held_s`: how many seconds."""
+    """The sums of an answer. `slice_count`: how often scheduling was held up; `held_s`: how many seconds.
+
+    `notes`: what made the answers less exact, a sentence each, with the cure.
+    """
 
     templates: Sequence[TemplateUse]
     placed_count: int
     pending_count: int
     slice_count: int
     held_s: float
+    notes: Sequence[str] = ()

@@ -83,6 +83,8 @@ class Wanted:
     each_alone: bool = False
     fills_used_nodes: bool = False
     all_verdicts: bool = False
+    notes: Sequence[str] = ()
+    """What the answer's summary has to say of the question itself."""
 
 
 class Room(Protocol):
@@ -215,6 +217,7 @@ class Simulation:
             pending_count=len(self._order) - self._placed_count,
             slice_count=self._slice_count,
             held_s=self._held_s,
+            notes=tuple(self._wanted.notes),
         )
 
     async def _set_up(self) -> _Asked:

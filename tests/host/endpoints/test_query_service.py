@@ -23,6 +23,7 @@ from berth_host.endpoints.pages import Answers
 from berth_host.endpoints.query_server import QueryServer
 from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
 from berth_host.endpoints.server import EndpointServer
+from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import EndpointError
 from berth_host.explain.simulated import SimulationAsked, TemplateAsked
 from berth_host.model.user import ClientTrust, User
@@ -70,6 +71,22 @@ async def text_of(call: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(b"".join(parts))
     found.pop("answeredAt")
     return found
+
+
+async def test_summary_says_that_the_priority_classes_could_not_be_read() -> None:
+    async def forbidden(resource: str, *_: Any, **__: Any) -> list[Any]:
+        raise ForbiddenError(resource, "", "berth cannot list priorityclasses")
+
+    async with World([node("n0", cpu="1")]) as world, served(Process(world.host)) as stub:
+        await world.settle()
+        world.cluster.list = forbidden  # type: ignore[method-assign]
+        said = []
+        for asked in (pod("web"), pod("web", priority=3)):
+            messages = [one async for one in stub.Simulate(pb.SimulateRequest(pods=[bytes_of(asked)]))]
+            said.append(list(messages[-1].summary.notes))
+    assert [note.split(":")[0] for note in said[0]] == ["the cluster's PriorityClasses cannot be read"]
+    assert said[0][0].endswith("pods without it count with priority 0")
+    assert said[1] == []
 
 
 async def test_simulation_over_the_wire_is_that_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

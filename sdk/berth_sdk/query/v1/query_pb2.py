@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62\x65rth/query/v1/query.proto\x12\x0e\x62\x65rth.query.v1\x1a\x1egoogle/protobuf/duration.proto\"\xc4\x01\n\x0fSimulateRequest\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\x12/\n\ttemplates\x18\x02 \x03(\x0b\x32\x1c.berth.query.v1.NodeTemplate\x12\x16\n\x0escheduler_name\x18\x03 \x01(\t\x12\x16\n\x0eonly_templates\x18\x04 \x01(\x08\x12\x12\n\neach_alone\x18\x05 \x01(\x08\x12\x18\n\x10\x66ills_used_nodes\x18\x06 \x01(\x08\x12\x14\n\x0c\x61ll_verdicts\x18\x07 \x01(\x08\"G\n\x0cNodeTemplate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\x0c\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0c\n\x04pods\x18\x04 \x03(\x0c\"e\n\x10SimulateResponse\x12\'\n\x04pods\x18\x01 \x03(\x0b\x32\x19.berth.query.v1.PodAnswer\x12(\n\x07summary\x18\x02 \x01(\x0b\x32\x17.berth.query.v1.Summary\"\x99\x01\n\tPodAnswer\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\x0f\n\x07message\x18\x06 \x01(\t\x12)\n\x08verdicts\x18\x07 \x03(\x0b\x32\x17.berth.query.v1.Verdict\"a\n\x07Verdict\x12\x10\n\x08template\x18\x01 \x01(\t\x12\x15\n\rfitting_count\x18\x02 \x01(\r\x12-\n\nrejections\x18\x03 \x03(\x0b\x32\x19.berth.query.v1.Rejection\"?\n\tRejection\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnode_count\x18\x03 \x01(\r\"\xa4\x01\n\x07Summary\x12.\n\ttemplates\x18\x01 \x03(\x0b\x32\x1b.berth.query.v1.TemplateUse\x12\x14\n\x0cplaced_count\x18\x02 \x01(\r\x12\x15\n\rpending_count\x18\x03 \x01(\r\x12\x13\n\x0bslice_count\x18\x04 \x01(\r\x12\'\n\x04held\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"F\n\x0bTemplateUse\x12\x10\n\x08template\x18\x01 \x01(\t\x12\x12\n\nused_count\x18\x02 \x01(\r\x12\x11\n\tpod_count\x18\x03 \x01(\r\"\x19\n\nFitRequest\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"\x1b\n\x0b\x46itResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"l\n\x0cQueueRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04part\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\r\x12\x10\n\x08\x63ontains\x18\x05 \x01(\t\x12\r\n\x05order\x18\x06 \x01(\t\"\x1d\n\rQueueResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"!\n\x0c\x44rainRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"\x1d\n\rDrainResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"R\n\nWhyRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\r\"\x1b\n\x0bWhyResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x32\xf3\x02\n\x0cQueryService\x12O\n\x08Simulate\x12\x1f.berth.query.v1.SimulateRequest\x1a .berth.query.v1.SimulateResponse0\x01\x12@\n\x03\x46it\x12\x1a.berth.query.v1.FitRequest\x1a\x1b.berth.query.v1.FitResponse0\x01\x12\x46\n\x05Queue\x12\x1c.berth.query.v1.QueueRequest\x1a\x1d.berth.query.v1.QueueResponse0\x01\x12\x46\n\x05\x44rain\x12\x1c.berth.query.v1.DrainRequest\x1a\x1d.berth.query.v1.DrainResponse0\x01\x12@\n\x03Why\x12\x1a.berth.query.v1.WhyRequest\x1a\x1b.berth.query.v1.WhyResponse0\x01\x42\x30\n\x11io.berth.query.v1P\x01Z\x19\x62\x65rth.io/query/v1;queryv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62\x65rth/query/v1/query.proto\x12\x0e\x62\x65rth.query.v1\x1a\x1egoogle/protobuf/duration.proto\"\xc4\x01\n\x0fSimulateRequest\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\x12/\n\ttemplates\x18\x02 \x03(\x0b\x32\x1c.berth.query.v1.NodeTemplate\x12\x16\n\x0escheduler_name\x18\x03 \x01(\t\x12\x16\n\x0eonly_templates\x18\x04 \x01(\x08\x12\x12\n\neach_alone\x18\x05 \x01(\x08\x12\x18\n\x10\x66ills_used_nodes\x18\x06 \x01(\x08\x12\x14\n\x0c\x61ll_verdicts\x18\x07 \x01(\x08\"G\n\x0cNodeTemplate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\x0c\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0c\n\x04pods\x18\x04 \x03(\x0c\"e\n\x10SimulateResponse\x12\'\n\x04pods\x18\x01 \x03(\x0b\x32\x19.berth.query.v1.PodAnswer\x12(\n\x07summary\x18\x02 \x01(\x0b\x32\x17.berth.query.v1.Summary\"\x99\x01\n\tPodAnswer\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\x0f\n\x07message\x18\x06 \x01(\t\x12)\n\x08verdicts\x18\x07 \x03(\x0b\x32\x17.berth.query.v1.Verdict\"a\n\x07Verdict\x12\x10\n\x08template\x18\x01 \x01(\t\x12\x15\n\rfitting_count\x18\x02 \x01(\r\x12-\n\nrejections\x18\x03 \x03(\x0b\x32\x19.berth.query.v1.Rejection\"?\n\tRejection\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnode_count\x18\x03 \x01(\r\"\xb3\x01\n\x07Summary\x12.\n\ttemplates\x18\x01 \x03(\x0b\x32\x1b.berth.query.v1.TemplateUse\x12\x14\n\x0cplaced_count\x18\x02 \x01(\r\x12\x15\n\rpending_count\x18\x03 \x01(\r\x12\x13\n\x0bslice_count\x18\x04 \x01(\r\x12\'\n\x04held\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05notes\x18\x06 \x03(\t\"F\n\x0bTemplateUse\x12\x10\n\x08template\x18\x01 \x01(\t\x12\x12\n\nused_count\x18\x02 \x01(\r\x12\x11\n\tpod_count\x18\x03 \x01(\r\"\x19\n\nFitRequest\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"\x1b\n\x0b\x46itResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"l\n\x0cQueueRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x0c\n\x04part\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\r\x12\x10\n\x08\x63ontains\x18\x05 \x01(\t\x12\r\n\x05order\x18\x06 \x01(\t\"\x1d\n\rQueueResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"!\n\x0c\x44rainRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"\x1d\n\rDrainResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"R\n\nWhyRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\r\"\x1b\n\x0bWhyResponse\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x32\xf3\x02\n\x0cQueryService\x12O\n\x08Simulate\x12\x1f.berth.query.v1.SimulateRequest\x1a .berth.query.v1.SimulateResponse0\x01\x12@\n\x03\x46it\x12\x1a.berth.query.v1.FitRequest\x1a\x1b.berth.query.v1.FitResponse0\x01\x12\x46\n\x05Queue\x12\x1c.berth.query.v1.QueueRequest\x1a\x1d.berth.query.v1.QueueResponse0\x01\x12\x46\n\x05\x44rain\x12\x1c.berth.query.v1.DrainRequest\x1a\x1d.berth.query.v1.DrainResponse0\x01\x12@\n\x03Why\x12\x1a.berth.query.v1.WhyRequest\x1a\x1b.berth.query.v1.WhyResponse0\x01\x42\x30\n\x11io.berth.query.v1P\x01Z\x19\x62\x65rth.io/query/v1;queryv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,25 +46,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REJECTION']._serialized_start=708
   _globals['_REJECTION']._serialized_end=771
   _globals['_SUMMARY']._serialized_start=774
-  _globals['_SUMMARY']._serialized_end=938
-  _globals['_TEMPLATEUSE']._serialized_start=940
-  _globals['_TEMPLATEUSE']._serialized_end=1010
-  _globals['_FITREQUEST']._serialized_start=1012
-  _globals['_FITREQUEST']._serialized_end=1037
-  _globals['_FITRESPONSE']._serialized_start=1039
-  _globals['_FITRESPONSE']._serialized_end=1066
-  _globals['_QUEUEREQUEST']._serialized_start=1068
-  _globals['_QUEUEREQUEST']._serialized_end=1176
-  _globals['_QUEUERESPONSE']._serialized_start=1178
-  _globals['_QUEUERESPONSE']._serialized_end=1207
-  _globals['_DRAINREQUEST']._serialized_start=1209
-  _globals['_DRAINREQUEST']._serialized_end=1242
-  _globals['_DRAINRESPONSE']._serialized_start=1244
-  _globals['_DRAINRESPONSE']._serialized_end=1273
-  _globals['_WHYREQUEST']._serialized_start=1275
-  _globals['_WHYREQUEST']._serialized_end=1357
-  _globals['_WHYRESPONSE']._serialized_start=1359
-  _globals['_WHYRESPONSE']._serialized_end=1386
-  _globals['_QUERYSERVICE']._serialized_start=1389
-  _globals['_QUERYSERVICE']._serialized_end=1760
+  _globals['_SUMMARY']._serialized_end=953
+  _globals['_TEMPLATEUSE']._serialized_start=955
+  _globals['_TEMPLATEUSE']._serialized_end=1025
+  _globals['_FITREQUEST']._serialized_start=1027
+  _globals['_FITREQUEST']._serialized_end=1052
+  _globals['_FITRESPONSE']._serialized_start=1054
+  _globals['_FITRESPONSE']._serialized_end=1081
+  _globals['_QUEUEREQUEST']._serialized_start=1083
+  _globals['_QUEUEREQUEST']._serialized_end=1191
+  _globals['_QUEUERESPONSE']._serialized_start=1193
+  _globals['_QUEUERESPONSE']._serialized_end=1222
+  _globals['_DRAINREQUEST']._serialized_start=1224
+  _globals['_DRAINREQUEST']._serialized_end=1257
+  _globals['_DRAINRESPONSE']._serialized_start=1259
+  _globals['_DRAINRESPONSE']._serialized_end=1288
+  _globals['_WHYREQUEST']._serialized_start=1290
+  _globals['_WHYREQUEST']._serialized_end=1372
+  _globals['_WHYRESPONSE']._serialized_start=1374
+  _globals['_WHYRESPONSE']._serialized_end=1401
+  _globals['_QUERYSERVICE']._serialized_start=1404
+  _globals['_QUERYSERVICE']._serialized_end=1775
 # @@protoc_insertion_point(module_scope)

@@ -289,6 +289,7 @@ class Summary(_message.Message):
     PENDING_COUNT_FIELD_NUMBER: _builtins.int
     SLICE_COUNT_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     placed_count: _builtins.int
     """REQUIRED: how many pods have a node."""
     pending_count: _builtins.int
@@ -303,6 +304,10 @@ class Summary(_message.Message):
     def held(self) -> _duration_pb2.Duration:
         """REQUIRED: how long scheduling was held up by this question, all slices together."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: what made the answers less exact, a sentence each, with the cure: PriorityClasses that could not be read."""
+
     def __init__(
         self,
         *,
@@ -311,10 +316,11 @@ class Summary(_message.Message):
         pending_count: _builtins.int = ...,
         slice_count: _builtins.int = ...,
         held: _duration_pb2.Duration | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "pending_count", b"pending_count", "placed_count", b"placed_count", "slice_count", b"slice_count", "templates", b"templates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "notes", b"notes", "pending_count", b"pending_count", "placed_count", b"placed_count", "slice_count", b"slice_count", "templates", b"templates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
