@@ -33,6 +33,8 @@ CURE: Final = (
 )
 _OWN: Final = ("etcd", "kube-apiserver")
 STARTS_WITHIN_S: Final = 90.0
+_STARTS: Final = 3
+_PORT_IS_TAKEN: Final = "address already in use"
 ADMIN: Final = "admin"
 SCHEDULER: Final = "system:kube-scheduler"
 """The user that the stock cluster roles of the scheduler are bound to."""
@@ -102,9 +104,8 @@ class RealServers:
     ) -> None:
         self.folder = folder
         self.audit_log = folder / "audit.log"
-        self.port = free_port()
-        self._etcd_port = free_port()
-        self._peer_port = free_port()
+        self.port = self._etcd_port = self._peer_port = 0
+        self._choose_ports()
         self._audit_policy = audit_policy
         self._rbac = rbac
         # Without controllers, service accounts are not created and the not-ready taint is not removed.
@@ -128,16 +129,30 @@ class RealServers:
         self.stop()
 
     def start(self) -> None:
-        """Start both servers and wait until they can be used. Raises ServerError."""
+        """Start both servers and wait until they can be used. Raises ServerError.
+
+        If another process took a port in the meantime, they start again on other ports.
+        """
         if problem := missing_programs(_OWN):
             raise ServerError(problem)
         self._prepare()
-        try:
-            self.start_etcd()
-            self.start_api_server()
-        except BaseException:
-            self.stop()
-            raise
+        for starts_left in reversed(range(_STARTS)):
+            try:
+                self.start_etcd()
+                self.start_api_server()
+            except ServerError as err:
+                self.stop()
+                if not starts_left or _PORT_IS_TAKEN not in str(err):
+                    raise
+                self._choose_ports()
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                return
+
+    def _choose_ports(self) -> None:
+        self.port, self._etcd_port, self._peer_port = free_port(), free_port(), free_port()
 
     def start_etcd(self) -> None:
         """Start etcd, on its existing data."""
