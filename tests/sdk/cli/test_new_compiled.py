@@ -138,7 +138,9 @@ def test_image_is_made_of_the_same_images_and_tools_as_the_example(language: str
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_plugin_has_all_files_its_own_name_and_the_points_asked_for(language: str, names: str) -> None:
     files = made(language, names)
-    contract = {path.relative_to(ROOT).as_posix() for path in (ROOT / "proto" / "berth").rglob("*.proto")}
+    contract = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "proto" / "berth" / "plugin").rglob("*.proto")
+    }
     places = {"src/places.rs"} if language == "rust" and "reserve" in names.split(",") else set()
     assert set(files) == OWN[language] | COMMON | contract | places
     for path in contract:
