@@ -279,6 +279,7 @@ def test_check_without_any_release_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compile_sample(tmp_path)
+    shutil.copytree(ROOT / "proto/berth/query", tmp_path / "berth/query")
     monkeypatch.setattr(generate, "PROTO_ROOT", tmp_path)
     monkeypatch.setattr(generate, "OUT_ROOT", tmp_path / "out")
     monkeypatch.setattr("sys.argv", ["generate.py", "--check", "--release"])

@@ -17,7 +17,8 @@ REPOSITORY = ROOT
 def tree(tmp_path: Path) -> Path:
     """Copy the contract, its tools, the generated code and the copy of the contract."""
     no_caches = shutil.ignore_patterns("__pycache__")
-    for folder in ("proto", "sdk/berth_sdk/plugin", "sdk/berth_sdk/cli/scaffold/proto"):
+    sdk = "sdk/berth_sdk"
+    for folder in ("proto", f"{sdk}/plugin", f"{sdk}/query", f"{sdk}/cli/scaffold/proto"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=no_caches)
     return tmp_path
 
