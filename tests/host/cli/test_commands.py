@@ -96,6 +96,7 @@ def test_every_command_is_where_its_group_says() -> None:
         "fit",
         "migrate",
         "plugins",
+        "query",
         "scheduler",
         "simulate",
         "ui",

@@ -58,7 +58,7 @@ def fit(path: str, output: str, **options: Any) -> None:
 @server_options
 @finding_options
 def drain(node: str, output: str, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps there.
+    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps.
 
     Nothing is evicted.
 
