@@ -53,7 +53,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What berth said of an option. `placed`: the pods that fit; `reason`: why most of the others do not."""
+    """The answer about one option. `placed`: the pods that fit; `reason`: why most of the others do not."""
 
     option: Option
     placed: Sequence[Pod]

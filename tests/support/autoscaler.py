@@ -1,4 +1,4 @@
-"""What cluster-autoscaler sends to an expander: its messages, made by protoc, with pods and nodes."""
+"""Requests of cluster-autoscaler to an expander: messages made by protoc, with pods and nodes."""
 
 from __future__ import annotations
 

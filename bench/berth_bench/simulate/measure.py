@@ -49,8 +49,10 @@ _WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one way cost. `verdicts`: answers about a pod on the nodes of a template. `cpu_s`: of the host's
-    process. `plugin_calls`: calls to the served plugin, all points together.
+    """The cost of one way of asking.
+
+    `verdicts`: answers about a pod on the nodes of a template. `cpu_s`: of the host's process.
+    `plugin_calls`: calls to the served plugin, all points together.
     """
 
     verdicts: int

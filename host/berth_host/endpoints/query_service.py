@@ -146,7 +146,7 @@ class QueryService:
     def __init__(self, process: AnsweringProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
         """Create the service. `answer_s`: see ANSWER_S."""
         self.interceptors = [StrangersAreRefused(gate)]
-        """What a server asks before it reads a request."""
+        """The server calls them before it reads a request."""
         self._process = process
         self._gate = gate
         self._answer_s = answer_s

@@ -66,7 +66,7 @@ class Among:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What the search for one pod found. Valid until the snapshot changes.
+    """The outcome of the search for one pod. Valid until the snapshot changes.
 
     `status`: of the search: SUCCESS, PreFilter's rejection of the pod, or an error. `fits`: the rows that
     passed. `result`: the choice; None if no node was chosen. `message`: why not. `error`: SUCCESS, or the

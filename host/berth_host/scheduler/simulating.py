@@ -84,7 +84,7 @@ class Wanted:
     fills_used_nodes: bool = False
     all_verdicts: bool = False
     notes: Sequence[str] = ()
-    """What the answer's summary has to say of the question itself."""
+    """Sentences for the answer's summary: what made the reading of the question less exact."""
 
 
 class Room(Protocol):
@@ -126,33 +126,47 @@ def profile_of(pod: Pod, profiles: Mapping[str, Profile]) -> Profile:
     return profile
 
 
-async def in_queue_order(pods: Sequence[Pod], profiles: Sequence[Profile]) -> list[int]:
-    """Return the positions of the pods in the order in which the queue would hand them out.
+async def in_queue_order(pods: Sequence[Pod], profiles: Sequence[Profile]) -> tuple[list[int], list[str]]:
+    """Return the positions of the pods in the order in which the queue would hand them out, and notes.
 
     The QueueSort plugin, which is the same in every profile, sorts them as pods that entered the queue one
-    after the other. Pods about which it does not answer come last, by priority.
+    after the other. Pods about which it does not answer come last, by priority, and a note says so.
     """
     queued = [QueuedPodInfo(pod, timestamp_us=at).as_queued_pod() for at, pod in enumerate(pods)]
     sorting = profiles[0].framework.plugins_at(ExtensionPoint.QUEUE_SORT) if profiles else ()
     keys: list[tuple[Any, ...]] = [(1, -pod.priority, at) for at, pod in enumerate(pods)]
+    notes: list[str] = []
+    raised: list[Exception] = []
     if sorting:
         client = sorting[0]
         if client.local is not None and client.descriptor.less_only:
-            less = _or_by_priority(client.local.less)
+            less = _or_by_priority(client.local.less, raised)
             keys = [(0, LessKey(one, less), at) for at, one in enumerate(queued)]
         else:
             for begin in range(0, len(queued), MAX_BATCH):
                 answers = await client.sort_keys(queued[begin : begin + MAX_BATCH])
                 for at, key in enumerate(answers, start=begin):
                     keys[at] = (0, key, at) if key else keys[at]
-    return sorted(range(len(pods)), key=keys.__getitem__)
+    order = sorted(range(len(pods)), key=keys.__getitem__)
+    if raised:
+        notes.append(
+            f"plugin {client.name} failed in {len(raised)} comparisons of pods ({raised[0]!r}):"
+            " these were compared by priority; mend its less"
+        )
+    if sorting and (unsorted_count := sum(1 for key in keys if key[0])):
+        notes.append(
+            f"plugin {client.name} gave no sort key for {unsorted_count} of {len(pods)} pods: they come last,"
+            " by priority; see its state with berth plugins"
+        )
+    return order, notes
 
 
-def _or_by_priority(less: Less) -> Less:
+def _or_by_priority(less: Less, raised: list[Exception]) -> Less:
     def compare(first: QueuedPod, second: QueuedPod) -> bool:
         try:
             return less(first, second)
-        except Exception:  # noqa: BLE001  # A plugin's error must not end the question, as in the queue.
+        except Exception as err:  # noqa: BLE001  # A plugin's error must not end the question.
+            raised.append(err)
             return (-first.pod.priority, first.added_at_s) < (-second.pod.priority, second.added_at_s)
 
     return compare
@@ -176,6 +190,7 @@ class Simulation:
         self._placed_count = 0
         self._slice_count = 0
         self._held_s = 0.0
+        self._notes = list(wanted.notes)
 
     async def run(self) -> AsyncGenerator[Sequence[Placement], None]:
         """Yield the answers, slice by slice, in the order in which the pods were asked about.
@@ -184,7 +199,8 @@ class Simulation:
         name of a template node.
         """
         if not self._wanted.each_alone:
-            self._order = await in_queue_order(self._wanted.pods, self._profiles)
+            self._order, notes = await in_queue_order(self._wanted.pods, self._profiles)
+            self._notes += notes
         done = 0
         while done < len(self._order):
             found: list[Placement] = []
@@ -217,7 +233,7 @@ class Simulation:
             pending_count=len(self._order) - self._placed_count,
             slice_count=self._slice_count,
             held_s=self._held_s,
-            notes=tuple(self._wanted.notes),
+            notes=tuple(self._notes),
         )
 
     async def _set_up(self) -> _Asked:
