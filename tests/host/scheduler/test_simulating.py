@@ -326,8 +326,14 @@ async def test_pods_are_placed_in_the_order_of_the_queue_sort_plugin(plugin: typ
         names = ("a", "c", "b")
         found, _ = await simulated(world, [pod(name, cpu="1", priority=i) for i, name in enumerate(names)])
         assert where(found) == ["pending", "n0", "n0"]
-        found, _ = await simulated(world, [pod("odd", cpu="1"), pod("z", cpu="1"), pod("b", cpu="1")])
+        found, sums = await simulated(world, [pod("odd", cpu="1"), pod("z", cpu="1"), pod("b", cpu="1")])
         assert [one.is_placed for one in found][1:] == [True, plugin is ByName]
+        (note,) = sums.notes
+        failed = (
+            "gave no sort key for 1 of 3 pods" if plugin is ByName else "comparisons of pods (RuntimeError"
+        )
+        assert note.startswith(f"plugin {plugin.__name__} ")
+        assert failed in note
 
 
 async def test_one_unused_node_of_a_template_is_asked_about_for_all() -> None:
