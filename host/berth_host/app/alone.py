@@ -39,7 +39,7 @@ from berth_host.explain.simulated import Placement, SimulationSummary
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.framework.what_ifs import WhatIfs
+from berth_host.framework.what_ifs import WhatIfs, check_complete
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.nobody import NoHost
@@ -52,7 +52,7 @@ from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
 from berth_host.scheduler.chooser import SmallestName
 from berth_host.scheduler.pod_steps import SearchSteps
 from berth_host.scheduler.schedule_one import Algorithm, Profile
-from berth_host.scheduler.simulating import NodeTemplate, Simulation, Wanted
+from berth_host.scheduler.simulating import NodeTemplate, Simulation, Wanted, verdict_on
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""
@@ -211,13 +211,15 @@ class FrameworkAlone:
         """Return where many pods would go, also on nodes that do not exist, and the sums; by position of the
         pods. The options are those of `SimulateRequest` (proto/berth/query/v1/query.proto). Nothing is left.
 
-        Raises PluginLoadError if a served plugin is not attached, and QuestionError for a pod of another
-        profile, and if a node has the name of a template node.
+        Raises PluginLoadError if a served plugin is not attached, IncompleteNodeError, and QuestionError for
+        a pod of another profile, and if a node has the name of a template node.
         """
         self._check_attached()
+        kinds = tuple(templates)
+        check_complete(self.framework, (kind.node for kind in kinds))
         wanted = Wanted(
             pods=tuple(pods),
-            templates=tuple(templates),
+            templates=kinds,
             only_templates=only_templates,
             each_alone=each_alone,
             fills_used_nodes=fills_used_nodes,
@@ -237,14 +239,24 @@ class FrameworkAlone:
         InvariantError for a new node that is, and IncompleteNodeError.
         """
         asked = tuple(scenarios)
+        self._check_attached()
+        check_complete(self.framework, (one.node for one in asked if one.node is not None))
+        known = [one for one in asked if one.node is None]
+        verdicts = iter(await self._on_known(pod, known) if known else [])
+        room, profile = _OwnRoom(self), self.own_profile
+        return [
+            next(verdicts) if one.node is None else await verdict_on(room, profile, pod, one.node, one.added)
+            for one in asked
+        ]
+
+    async def _on_known(self, pod: Pod, scenarios: list[Scenario]) -> list[Status]:
         cycle = self.cycle(pod)
         self.snapshot.hold()
         try:
-            if any(one.node is None for one in asked):
-                outcome = await self.framework.run_pre_filter(cycle)
-                if not outcome.status.is_success:
-                    return [outcome.status] * len(asked)
-            return await WhatIfs(self.framework, self.snapshot).run(cycle, asked)
+            outcome = await self.framework.run_pre_filter(cycle)
+            if not outcome.status.is_success:
+                return [outcome.status] * len(scenarios)
+            return await WhatIfs(self.framework, self.snapshot).run(cycle, scenarios)
         finally:
             self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
             self.snapshot.release()

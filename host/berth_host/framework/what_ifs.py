@@ -6,13 +6,14 @@
 A new node must be there before PreFilter, as in the simulator of cluster-autoscaler: plugins count domains
 and pods over all nodes at PreFilter (PodTopologySpread, InterPodAffinity), and a new node may be a new
 domain. So a plugin needs no code for new nodes, and its verdict is that of a cluster that has the node.
-Called for RunFilters of plugins, and by `FrameworkAlone`.
+Called for RunFilters of plugins, in the middle of a cycle. `FrameworkAlone` asks here about nodes of its
+snapshot; about new nodes it asks as `Simulate` does (`scheduler.simulating`).
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins), v1.37.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -72,9 +73,9 @@ class WhatIfs:
 
         Raises IncompleteNodeError before any plugin is asked.
         """
-        for scenario in scenarios:
-            if scenario.node is not None:
-                self._check(scenario.node)
+        check_complete(
+            self._framework, (one.node for one in scenarios if one.node is not None), without=self._without
+        )
         known = [scenario for scenario in scenarios if scenario.node is None]
         verdicts = iter(await self._on_known(cycle, known) if known else [])
         return [
@@ -110,14 +111,20 @@ class WhatIfs:
         finally:
             cycle.version = snapshot.version
 
-    def _check(self, node: Node) -> None:
-        if node.object is not None:
-            return
-        for client in self._framework.plugins_at(ExtensionPoint.FILTER):
-            if client.name != self._without and any(
-                need.kind is NeedKind.NODE_OBJECT for need in client.descriptor.needs
-            ):
-                raise IncompleteNodeError(
-                    f"the new node {node.name!r} has no object, and plugin {client.name} declared the objects"
-                    " of nodes: give the node as a core/v1 Node"
-                )
+
+def check_complete(framework: Framework, nodes: Iterable[Node], *, without: str = "") -> None:
+    """Raise IncompleteNodeError if a plugin declared the objects of nodes, and a new node has none.
+
+    `without`: a plugin that is not asked; "": none.
+    """
+    bare = next((node for node in nodes if node.object is None), None)
+    if bare is None:
+        return
+    for client in framework.plugins_at(ExtensionPoint.FILTER):
+        if client.name != without and any(
+            need.kind is NeedKind.NODE_OBJECT for need in client.descriptor.needs
+        ):
+            raise IncompleteNodeError(
+                f"the new node {bare.name!r} has no object, and plugin {client.name} declared the objects"
+                " of nodes: give the node as a core/v1 Node"
+            )

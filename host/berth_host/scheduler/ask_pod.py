@@ -56,6 +56,13 @@ class Among:
     stands_for: Rows
     preferred: NDArray[np.bool_] | None = None
 
+    @classmethod
+    def only(cls, row: int, node_count: int) -> Among:
+        """Return the question about one node."""
+        allowed = np.zeros(node_count, dtype=np.bool_)
+        allowed[row] = True
+        return cls(allowed=allowed, stands_for=np.arange(node_count, dtype=np.intp))
+
     def leaders_of(self, rows: Rows) -> Rows:
         """Return for each row the one that stands for it; the row itself if that one is not in `rows`."""
         here = np.zeros(len(self.allowed), dtype=np.bool_)
@@ -80,6 +87,15 @@ class Found:
     message: str = ""
     error: Status = SUCCESS
     preemption: Preemption | None = None
+
+    def verdict(self, row: int) -> Status:
+        """Return SUCCESS, or the rejection of one node or of the pod, or the error that ended the attempt."""
+        if row in self.fits:
+            return SUCCESS
+        failed, statuses = (self.status if self.error.is_success else self.error), self.attempt.statuses
+        if not failed.is_success or statuses is None:
+            return failed
+        return statuses.status_of(self.attempt.nodes.name(row))
 
     def as_fit(self) -> PodFit:
         """Return the answer that users read."""
@@ -148,11 +164,12 @@ async def search_pod(
     pod: Pod,
     among: Among,
     *,
-    about: Callable[[Attempt | None], None] = lambda _: None,
+    about: AboutAttempt = lambda _: None,
+    scores: bool = True,
 ) -> Found:
-    """Return the node that the pod would get among some. `nodes`, `about`: as for `ask_pod`."""
+    """Return the node that the pod would get among some. The other arguments are those of `ask_pod`."""
     algorithm = _AmongSome(profile, among)
-    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=True, preferred=among.preferred)
+    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=scores, preferred=among.preferred)
     return await _asked_about(asked, steps, profile, nodes, pod, about)
 
 
@@ -162,7 +179,7 @@ async def _asked_about(
     profile: Profile,
     nodes: NodeTable,
     pod: Pod,
-    about: Callable[[Attempt | None], None],
+    about: AboutAttempt,
 ) -> Found:
     attempt = steps.begin(QueuedPodInfo(pod, timestamp_us=0), profile)
     attempt.is_question, attempt.trace = True, None
@@ -207,6 +224,11 @@ class _AmongSome(Algorithm):
         if len(may) < len(rows):
             statuses.groups[rows[~among.allowed[rows]]] = statuses.group_of(LEFT_OUT)
         return passed
+
+    def nominated_row(self, cycle: Cycle) -> int | None:
+        """Return the row of the node that the pod is nominated to, if the question is about that node."""
+        row = super().nominated_row(cycle)
+        return row if row is not None and self._among.allowed[row] else None
 
 
 class _Asked:

@@ -147,9 +147,13 @@ class Algorithm:
         """True if a Score plugin or an extender scores nodes."""
         return self.framework.has_scores or self.extenders.have_scores
 
+    def nominated_row(self, cycle: Cycle) -> int | None:
+        """Return the row of the node that the pod is nominated to. A question may leave that node out."""
+        return cycle.nodes.position(cycle.pod.nominated_node)
+
     async def _fits_nominated(self, cycle: Cycle, statuses: NodeStatuses) -> bool:
         """Run Filter for the nominated node alone; return True if the pod fits there."""
-        row = cycle.nodes.position(cycle.pod.nominated_node)
+        row = self.nominated_row(cycle)
         if row is None:
             return False
         rows = np.asarray([row], dtype=np.intp)

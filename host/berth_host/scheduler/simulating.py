@@ -316,6 +316,22 @@ class Simulation:
         return answers
 
 
+async def verdict_on(room: Room, profile: Profile, pod: Pod, node: Node, pods: Sequence[Pod] = ()) -> Status:
+    """Return SUCCESS, or why the pod would not fit on one node that does not exist, with these pods on it.
+
+    Unlike a node of a template, the node keeps its name: objects that name it count. Raises
+    InvariantError if the snapshot has the node.
+    """
+    async with room.undisturbed() as about:
+        with room.snapshot.with_node(node, pods):
+            nodes = room.snapshot.nodes
+            row = nodes.position(node.name)
+            assert row is not None  # it has just come
+            among = Among.only(row, len(nodes))
+            found = await search_pod(room.steps, profile, nodes, pod, among, about=about, scores=False)
+            return found.verdict(row)
+
+
 class _Template:
     """The nodes of one template, made once. `name`: the template's, for messages."""
 

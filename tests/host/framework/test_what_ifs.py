@@ -163,6 +163,22 @@ async def test_new_node_without_its_object_is_refused_where_a_plugin_declared_ob
     bare = Scenario(node=Node(name="new", allocatable={"pods": 10}))
     with pytest.raises(IncompleteNodeError, match="plugin ReadsObjects declared the objects of nodes"):
         await alone.what_if(make_pod("web"), [bare])
+    assert bare.node is not None
+    with pytest.raises(IncompleteNodeError, match="give the node as a core/v1 Node"):
+        await alone.simulate([make_pod("web")], [NodeTemplate(name="t", node=bare.node, count=1)])
+
+
+async def test_nomination_to_another_node_does_not_answer_for_the_new_node() -> None:
+    alone = FrameworkAlone()
+    alone.add_node(make_node("large", cpu="8"))
+    small = Scenario(node=make_node("small", cpu="1"))
+    promised = make_pod("web", cpu="4", nominated="large")
+    (verdict,) = await alone.what_if(promised, [small])
+    assert verdict.message == "Insufficient cpu"
+    wide = NodeTemplate(name="wide", node=make_node("wide", cpu="16"), count=1)
+    (anywhere,), _ = await alone.simulate([promised], [wide])
+    (new,), _ = await alone.simulate([promised], [wide], only_templates=True)
+    assert (anywhere.node_name, new.template) == ("large", "wide")
 
 
 async def test_pre_filter_rejects_the_pod_on_new_nodes_too() -> None:
