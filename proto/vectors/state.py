@@ -142,8 +142,12 @@ def _cases() -> list[dict[str, Any]]:
         ("the sum is taken modulo 2^53", [_large_sum()]),
         ("the empty snapshot", [_delta(None, 1, sums=(0, 0, 0))]),
         ("a freed index is used again", [full, step, removal, _reused()]),
+        ("a full state in a call replaces a copy at the same version", [full, _full_again()]),
+        ("a summary leaves the usage, and the usage the summary", _parts()),
         ("pods: order, removal, replacement", _pods()),
         ("objects of a declared resource", _objects()),
+        ("a full state drops the objects that it lacks", _objects_of_full_states()),
+        ("SyncState drops the objects that a full state lacks", _objects_of_full_streams()),
         ("SyncState in three chunks", [_chunks(full=True)]),
         ("SyncState with one node in several pieces", [_pieces()]),
         ("SyncState with a delta", [full, _sync(False, step)]),
@@ -236,6 +240,23 @@ def _reused() -> pb.StateDelta:
     return _delta(7, 8, _node(0, 8, "n3", cpu=500), sums=(3, 0, 5 + 7 + 8))
 
 
+def _full_again() -> pb.StateDelta:
+    return _delta(None, 5, _node(1, 4, "n1", cpu=2000), sums=(1, 0, 4))
+
+
+def _parts() -> list[pb.StateDelta | list[state_pb2.SyncStateRequest]]:
+    """Return deltas that bring one part of a node each: what is unset stays, what is set and empty is 0."""
+    no_summary = pb.NodeState(index=0, generation=4, summary=pb.NodeSummary())
+    no_usage = pb.NodeState(index=0, generation=5, usage=pb.NodeUsage())
+    return [
+        _delta(None, 1, _node(0, 1, "n0", cpu=4000, used=300), sums=(1, 0, 1)),
+        _delta(1, 2, _node(0, 2, cpu=6000), sums=(1, 0, 2)),
+        _delta(2, 3, _node(0, 3), sums=(1, 0, 3)),
+        _delta(3, 4, no_summary, sums=(1, 0, 4)),
+        _delta(4, 5, no_usage, sums=(1, 0, 5)),
+    ]
+
+
 def _large_sum() -> pb.StateDelta:
     large = MODULUS - 1
     return _delta(
@@ -288,6 +309,29 @@ def _objects() -> list[pb.StateDelta | list[state_pb2.SyncStateRequest]]:
         _delta(3, 4, sums=(1, 2, 8), objects=[_object("x", 4)]),
         _delta(4, 5, sums=(1, 1, 5), objects=[_object("y", 5, removed=True)]),
     ]
+
+
+def _objects_of_full_states() -> list[pb.StateDelta | list[state_pb2.SyncStateRequest]]:
+    node = _node(0, 1, "n0", cpu=1)
+    return [
+        _delta(None, 3, node, sums=(1, 2, 6), objects=[_object("x", 2), _object("y", 3)]),
+        _delta(None, 4, node, sums=(1, 2, 8), objects=[_object("y", 3), _object("z", 4)]),
+        _delta(4, 5, sums=(1, 2, 9), objects=[_object("y", 5, removed=True), _object("x", 4)]),
+        _delta(None, 6, node, sums=(1, 0, 1)),
+    ]
+
+
+def _objects_of_full_streams() -> list[pb.StateDelta | list[state_pb2.SyncStateRequest]]:
+    node = _node(0, 1, "n0", cpu=1)
+    first = [
+        _delta(None, 3, node, objects=[_object("x", 2)]),
+        _delta(None, 3, sums=(1, 2, 6), objects=[_object("y", 3)]),
+    ]
+    second = [
+        _delta(None, 4, objects=[_object("z", 4)]),
+        _delta(None, 4, node, sums=(1, 1, 5)),
+    ]
+    return [_sync(True, *first), _sync(True, *second), _sync(True, _delta(None, 5, node, sums=(1, 0, 1)))]
 
 
 def _sync(full: bool, *deltas: pb.StateDelta) -> list[state_pb2.SyncStateRequest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,30 @@ def test_copy_of_the_sdk_is_what_the_vector_says_after_each_delta(vector: dict[s
             assert answer == message(step["answer"])
             outcome = "missing" if answer.need_full else "applied"
         assert (outcome, shown(copy)) == (step["outcome"], step["copy"])
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["keeps the copy", "drops the copy"])
+@each("state", "cases")
+def test_program_passes_with_the_copy_of_the_step_before_or_none_after_wrong_sums(
+    vector: dict[str, Any], keeps: bool
+) -> None:
+    from vectors.state import Copy
+
+    copy = Copy()
+    for step in vector["steps"]:
+        chunks = [message(one) for one in step.get("chunks", [])]
+        deltas = [chunk.chunk for chunk in chunks] or [message(step["delta"])]
+        base = deltas[0].base
+        full = chunks[0].full if chunks else not deltas[0].HasField("base")
+        fits = full or copy.version == {"epoch": base.epoch, "generation": base.generation}
+        before = deepcopy(copy)
+        outcome = copy.take(deltas, full=full)
+        assert outcome == step["outcome"]
+        if outcome == "missing" and fits:
+            copy = before if keeps else Copy()
+            assert step["copy"] in (before.document(), None)
+        else:
+            assert copy.document() == step["copy"]
 
 
 def shown(copy: StateCopy) -> dict[str, Any] | None:

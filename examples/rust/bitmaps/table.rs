@@ -45,12 +45,12 @@ pub struct Table {
 
 impl Table {
     /// Apply a delta; one that is applied already changes nothing. Returns false if the copy is at neither version.
+    /// A delta without a base is the full state, which replaces the copy.
     pub fn take(&mut self, delta: &StateDelta) -> bool {
-        if self.version.is_some() && self.version == delta.target {
-            return true;
-        }
         if delta.base.is_none() {
             *self = Self::default();
+        } else if self.version == delta.target {
+            return true;
         } else if delta.base != self.version {
             return false;
         }

@@ -50,7 +50,8 @@ fn equal<T: PartialEq + Debug>(name: &Value, found: T, expected: T) {
 #[test]
 fn table_is_that_of_the_vectors_after_every_step() {
     for case in list(&vectors("state.json")["cases"]) {
-        if case.to_string().contains("\"objects of a declared resource\"") {
+        let has_objects = |step: &Value| step["copy"]["object_count"].as_u64().is_some_and(|count| count > 0);
+        if list(&case["steps"]).iter().any(has_objects) {
             continue; // FreeCpu declares no objects
         }
         let mut table = Table::default();

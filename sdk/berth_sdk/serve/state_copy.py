@@ -96,15 +96,16 @@ class StateCopy:
         return self.version == wire.decode_version(context.version)
 
     def apply(self, delta: pb.StateDelta) -> Taken:
-        """Apply one delta, by the three cases of StateDelta; a delta without a base is the full state.
+        """Apply one delta, by the three cases of StateDelta.
 
+        A delta without a base is the full state. It replaces the copy, also one at the same version.
         Removes some fields from the summaries of the delta's pods.
         """
         target = wire.decode_version(delta.target)
-        if self.version == target:
-            return Taken.HELD
         if not delta.HasField("base"):
             return self._switch(_Held(self.shape), [delta], target)
+        if self.version == target:
+            return Taken.HELD
         base = delta.base
         if self.version != (base.epoch, base.generation):
             return Taken.MISSING_STATE

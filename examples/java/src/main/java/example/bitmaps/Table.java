@@ -48,15 +48,17 @@ final class Table {
     return nodes.get(index);
   }
 
-  /** Applies a delta; one that is applied already changes nothing. Returns false if the copy is at neither version. */
+  /**
+   * Applies a delta; one that is applied already changes nothing. Returns false if the copy is at neither version. A delta
+   * without a base is the full state, which replaces the copy.
+   */
   boolean take(StateDelta delta) {
-    if (delta.getTarget().equals(version)) {
-      return true;
-    }
     if (!delta.hasBase()) {
       nodes.clear();
       indices.clear();
       sum = 0;
+    } else if (delta.getTarget().equals(version)) {
+      return true;
     } else if (!delta.getBase().equals(version)) {
       return false;
     }

@@ -30,7 +30,7 @@ class TableTest {
   void tableIsThatOfTheVectorsAfterEveryStep() throws Exception {
     for (JsonObject vector : Vectors.list(Vectors.file("state.json").get("cases"))) {
       String name = vector.get("name").getAsString();
-      if (name.equals("objects of a declared resource")) {
+      if (Vectors.list(vector.get("steps")).stream().anyMatch(TableTest::hasObjects)) {
         continue; // FreeCpu declares no objects
       }
       Table table = new Table();
@@ -77,6 +77,10 @@ class TableTest {
         }
       }
     }
+  }
+
+  private static boolean hasObjects(JsonObject step) {
+    return step.get("copy").isJsonObject() && step.getAsJsonObject("copy").get("object_count").getAsInt() > 0;
   }
 
   private static long cpu(JsonObject node, String part) {
