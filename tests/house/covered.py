@@ -68,6 +68,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.conformance.run": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.scheduling": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.stateful": "sdk/conformance/test_faults.py",
+        "berth_sdk.conformance.timing": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.way": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.world": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.report": "sdk/conformance/test_command.py",

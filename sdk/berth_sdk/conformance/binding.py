@@ -9,7 +9,8 @@ from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.handle_double import HandleDouble
 from berth_sdk.conformance.host import Cycle, Host, skipped
-from berth_sdk.conformance.reserving import AT_ONCE, TIMES, same_at_once, takes, unreserve
+from berth_sdk.conformance.reserving import AT_ONCE, TIMES, give_back, same_at_once, takes, unreserve
+from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import Way, chosen
 from berth_sdk.conformance.world import WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -61,6 +62,25 @@ def _permit_at_once(host: Host) -> None:
     node = _before_permit(way)
     request = way.cycle.request("Permit", way.cycle.context(complete=True), **chosen(host, node))
     _asked_at_once(way.cycle, "Permit", request)
+
+
+@case(
+    "permit.in-time",
+    "binding",
+    "Permit answers within its deadline, also with WAIT: the best of five, after some to warm up.",
+    declares("PERMIT"),
+)
+def _permit_in_time(host: Host) -> None:
+    def ask(patience_s: float) -> None:
+        way = Way(host)
+        node = _before_permit(way)
+        try:
+            way.permit(node, patience_s)
+        finally:
+            if host.subject.has("RESERVE"):
+                give_back(host, way.cycle)
+
+    answers_in_time(host, "Permit", ask)
 
 
 # --- PreBind, Bind, PostBind -----------------------------------------------------------------------------

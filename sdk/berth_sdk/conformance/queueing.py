@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.host import Host
+from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.world import incoming, node_object, pod_object
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import queue_pb2
+
+MOST: Final = 256
+"""The most pods of one call."""
 
 
 def asks_hints(subject: Subject) -> bool:
@@ -24,12 +28,22 @@ def asks_hints(subject: Subject) -> bool:
     declares("PRE_ENQUEUE"),
 )
 def _pre_enqueue_answer(host: Host) -> None:
-    for count in (1, 7, 256):
+    for count in (1, 7, MOST):
         answer = host.call("PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, count))
         if len(answer.statuses) != count:
             raise BrokenError(f"PreEnqueue answers {len(answer.statuses)} statuses for {count} pods")
         for status in answer.statuses:
             checks.status("PreEnqueue", status)
+
+
+@case(
+    "preEnqueue.in-time",
+    "core",
+    "PreEnqueue answers for 256 pods within its deadline: the best of five, after some to warm up.",
+    declares("PRE_ENQUEUE"),
+)
+def _pre_enqueue_in_time(host: Host) -> None:
+    _answers_in_time(host, "PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, MOST))
 
 
 @case(
@@ -39,7 +53,7 @@ def _pre_enqueue_answer(host: Host) -> None:
     declares("QUEUE_SORT"),
 )
 def _sort_keys_answer(host: Host) -> None:
-    for count in (1, 7, 256):
+    for count in (1, 7, MOST):
         request = _queue(host, queue_pb2.SortKeysRequest, count)
         answer = host.call("SortKeys", request)
         if len(answer.keys) != count:
@@ -49,6 +63,16 @@ def _sort_keys_answer(host: Host) -> None:
             raise BrokenError(f"SortKeys answers a key of {longest} bytes; 256 is the limit")
         if host.call("SortKeys", request).keys != answer.keys:
             raise BrokenError("SortKeys answers other keys to the same request")
+
+
+@case(
+    "queueSort.in-time",
+    "core",
+    "SortKeys answers for 256 pods within its deadline: the best of five, after some to warm up.",
+    declares("QUEUE_SORT"),
+)
+def _sort_keys_in_time(host: Host) -> None:
+    _answers_in_time(host, "SortKeys", _queue(host, queue_pb2.SortKeysRequest, MOST))
 
 
 @case(
@@ -75,6 +99,15 @@ def _queueing_hints_answer(host: Host) -> None:
         answer = host.call("QueueingHints", request)
         if len(answer.queue) != 5:
             raise BrokenError(f"QueueingHints answers {len(answer.queue)} hints for 5 pods")
+
+
+def _answers_in_time(host: Host, rpc: str, request: Any) -> None:
+    """Check the time of one call of the queue."""
+
+    def ask(patience_s: float) -> None:
+        host.call(rpc, request, patience_s)
+
+    answers_in_time(host, rpc, ask)
 
 
 def _queue(host: Host, kind: Any, count: int) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import grpc
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, case, declares
-from berth_sdk.conformance.host import CallError, Cycle, Host, skipped
+from berth_sdk.conformance.host import PATIENCE_S, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import HINT, Way, chosen
 from berth_sdk.conformance.world import World, WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -17,6 +19,8 @@ from berth_sdk.plugin.v1 import state_pb2
 
 Code = pb.PluginStatus
 TIMES = 10
+_GIVE_BACK_S = 1.0
+"""The time for an Unreserve that may fail."""
 AT_ONCE = 4
 reserves = declares("RESERVE")
 takes = declares("RESERVE", "PERMIT")
@@ -71,6 +75,24 @@ def _reserve_again_later(host: Host) -> None:
         way = Way(host)
         way.reserve(again="what Unreserve gave back cannot be reserved again" if number else "")
         unreserve(host, way.cycle)
+
+
+@case(
+    "reserve.in-time",
+    "binding",
+    "Reserve answers within its deadline: the best of five, after some to warm up.",
+    reserves,
+)
+def _reserve_in_time(host: Host) -> None:
+    def ask(patience_s: float) -> None:
+        way = Way(host)
+        way.cycle.reserved_on = way.to_reserve()
+        try:
+            reserve_again(host, way.cycle, patience_s)
+        finally:
+            give_back(host, way.cycle)
+
+    answers_in_time(host, "Reserve", ask)
 
 
 @case("unreserve.repeat", "binding", "Ten times the same Unreserve: each answer names the cycle.", reserves)
@@ -425,11 +447,12 @@ def goes_on(cycle: Cycle, node: WorldNode) -> None:
 # --- pieces ---------------------------------------------------------------------------------------------
 
 
-def reserve_again(host: Host, cycle: Cycle) -> Any:
+def reserve_again(host: Host, cycle: Cycle, patience_s: float = PATIENCE_S) -> Any:
     """Make the Reserve of a cycle with the complete pod; return the answer."""
     assert cycle.reserved_on is not None
     fields = chosen(host, cycle.reserved_on)
-    answer = cycle.ask("Reserve", cycle.context(complete=True), **fields, trial=cycle.trial)
+    context = cycle.context(complete=True)
+    answer = cycle.ask("Reserve", context, patience_s=patience_s, **fields, trial=cycle.trial)
     checks.status("Reserve", answer.ctx.status)
     return answer
 
@@ -453,6 +476,12 @@ def unreserve_request(host: Host, *cycles: Cycle) -> scheduling.UnreserveRequest
 def unreserve(host: Host, cycle: Cycle) -> None:
     """Give back a cycle. Raises BrokenError if the answer does not name it."""
     check_done(host.call("Unreserve", unreserve_request(host, cycle)), cycle.id)
+
+
+def give_back(host: Host, cycle: Cycle) -> None:
+    """Give back a cycle whose Reserve or Permit may have got no answer. The Unreserve may fail too."""
+    with suppress(CallError):
+        host.call("Unreserve", unreserve_request(host, cycle), _GIVE_BACK_S)
 
 
 def check_done(answer: Any, *cycle_ids: str) -> None:

@@ -9,6 +9,7 @@ import grpc
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case, declares
 from berth_sdk.conformance.host import Begun, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import Way
 from berth_sdk.conformance.world import incoming, usage
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -16,13 +17,9 @@ from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"
-_DEADLINE_S = 0.25
-"""The default deadline of the pure calls."""
 _CANCELLATIONS = 5
 AT_ONCE = 16
 SAME_AT_ONCE = 8
-WARM_UP_S = 5.0
-"""The time for each of the first calls, in which a process may still compile its code."""
 PURE: Final = {"PRE_FILTER": "PreFilter", "FILTER": "Filter", "PRE_SCORE": "PreScore", "SCORE": "Score"}
 """The pure calls in the order of a cycle, by their points."""
 judges = declares(*PURE)
@@ -286,27 +283,16 @@ def _in_time(host: Host) -> None:
 
 def _answers_in_time(host: Host, rpc: str) -> None:
     """Check the time of one pure call. Raises SkippedError if the host would not make the call."""
-    limit_s = _deadline_s(host, rpc)
-    failed: CallError | None = None
-    for number in range(8):
+
+    def ask(patience_s: float) -> None:
         way = Way(host)
         _to(way, rpc)
         request = way.cycle.request(
             rpc, way.cycle.context(complete=True), candidates=host.candidates(way.left)
         )
-        try:
-            way.cycle.take(rpc, host.call(rpc, request, WARM_UP_S if number < 3 else limit_s))
-        except CallError as err:
-            if err.code is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise
-            failed = err
-        else:
-            if number >= 3:
-                return
-    raise BrokenError(
-        f"{failed}; its deadline is {limit_s:g} s, and the host drops a later answer: answer sooner, or"
-        f" declare a longer deadline for {config_name(rpc)} (PluginDescriptor.deadlines)"
-    )
+        way.cycle.take(rpc, host.call(rpc, request, patience_s))
+
+    answers_in_time(host, rpc, ask)
 
 
 @case(
@@ -482,17 +468,6 @@ def bare(answer: Any) -> Any:
     for name in ("cycle_id", "plugin_token", "publish"):
         found.ctx.ClearField(name)
     return found
-
-
-def _deadline_s(host: Host, rpc: str) -> float:
-    wish = host.subject.plugin.deadlines.get(config_name(rpc))
-    wished_s = wish.seconds + wish.nanos / 1e9 if wish is not None else 0.0
-    return wished_s if wished_s > 0 else _DEADLINE_S
-
-
-def config_name(rpc: str) -> str:
-    """Return a call as BerthConfiguration spells its point."""
-    return rpc[0].lower() + rpc[1:]
 
 
 def _scenario_node(host: Host, index: int, what: str = "") -> scheduling.ScenarioNode:

@@ -16,6 +16,7 @@ from berth_sdk.conformance.host import Begun, CallError, Cycle, Host, missing_na
 from berth_sdk.conformance.scheduling import bare, judges, pure_call
 from berth_sdk.conformance.way import Way
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.wire.frames import (
     CALLS,
     FEATURE,
@@ -43,6 +44,11 @@ _AT_ONCE: Final = 16
 def keeps_state(subject: Subject) -> bool:
     """Return True if the instance has a copy."""
     return subject.keeps_state
+
+
+def keeps_objects(subject: Subject) -> bool:
+    """Return True if the copy has objects of a resource."""
+    return identity.DeclaredNeed.KIND_OBJECT in subject.kinds
 
 
 def judges_by_state(subject: Subject) -> bool:
@@ -126,6 +132,34 @@ def _empty(host: Host) -> None:
     host.sync([pb.StateDelta(target=target)])
     host.world.put_pod(0)
     host.world.put_pod(0)
+    host.sync([host.world.full()])
+
+
+@case(
+    "syncState.objects",
+    "stateful",
+    "Objects of a declared resource come, change and go; a full state drops those that it lacks.",
+    keeps_objects,
+)
+def _objects(host: Host) -> None:
+    try:
+        host.sync([host.world.full_with("a", "b")])
+        host.sync([host.world.change_objects(added="c", removed="a")], full=False)
+        wrong = host.world.change_objects(added="b")
+        wrong.object_count += 1
+        if not host.try_sync([wrong], full=False).need_full:
+            raise BrokenError("SyncState takes up a state whose object_count is wrong")
+        host.sync([host.world.full_with("b", "d")])
+        host.sync([host.world.full_with("a")])
+        host.sync([host.world.change_objects(added="d")], full=False)
+    except CallError as err:
+        if err.code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
+            raise skipped(
+                f"{err}; the kit's objects have metadata alone, and the plugin may need more"
+            ) from None
+        raise
+    finally:
+        host.world.drop_objects()
     host.sync([host.world.full()])
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError
-from berth_sdk.conformance.host import Cycle, Host, skipped
+from berth_sdk.conformance.host import PATIENCE_S, Cycle, Host, skipped
 from berth_sdk.conformance.world import WorldNode
 
 HINT: Final = "give the kit a pod that the plugin accepts (--pod), or other arguments (--args)"
@@ -160,9 +160,9 @@ class Way:
             self.permit(node)
         return node
 
-    def permit(self, node: WorldNode) -> Any:
+    def permit(self, node: WorldNode, patience_s: float = PATIENCE_S) -> Any:
         """Ask Permit; return the answer. Ends the case where the plugin rejects the pod."""
-        answer = self.cycle.ask("Permit", **chosen(self.host, node))
+        answer = self.cycle.ask("Permit", patience_s=patience_s, **chosen(self.host, node))
         code = checks.status("Permit", answer.ctx.status)
         if code == Code.CODE_WAIT and answer.HasField("wait_timeout"):
             seconds = answer.wait_timeout.seconds + answer.wait_timeout.nanos / 1e9

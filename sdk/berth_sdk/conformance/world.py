@@ -38,6 +38,8 @@ class World:
         self.epoch = random.randrange(1, MODULUS)
         self.generation = 0
         self.nodes: dict[int, WorldNode] = {}
+        self.objects: dict[str, int] = {}
+        """The generation of each object by its name. The objects are of the first declared resource."""
         for index in _INDICES:
             self.add(index, f"kit-node-{index}")
         self.put_pod(1)
@@ -69,6 +71,11 @@ class World:
         node.generation = self.generation
         node.pods.append(f"kit-resident-{index}-{len(node.pods)}")
 
+    def drop_objects(self) -> None:
+        """Remove all objects. The next full state shows it."""
+        self.generation += 1
+        self.objects.clear()
+
     # --- messages ------------------------------------------------------------------------------------
 
     def full(self) -> pb.StateDelta:
@@ -87,6 +94,42 @@ class World:
         self.remove(index)
         self.add(new_index, name)
         return self._delta(base, [self.nodes[new_index]], removed=[index])
+
+    def full_with(self, *names: str) -> pb.StateDelta:
+        """Return the full state of a next version, with these objects alone."""
+        self.drop_objects()
+        for name in names:
+            self.generation += 1
+            self.objects[name] = self.generation
+        made = self.full()
+        made.objects.extend(self._object(name) for name in names)
+        return made
+
+    def change_objects(self, *, added: str, removed: str = "") -> pb.StateDelta:
+        """Add or change an object, and remove another one; return the delta."""
+        base = self.version
+        self.generation += 1
+        self.objects[added] = self.generation
+        made = [self._object(added)]
+        if removed:
+            made.append(self._object(removed))
+            made[-1].ClearField("object")
+            made[-1].removed = True
+            del self.objects[removed]
+        delta = self._delta(base, [])
+        delta.objects.extend(made)
+        return delta
+
+    def _object(self, name: str) -> pb.ObjectState:
+        resources = [need.resource for need in self.subject.plugin.needs if need.resource]
+        metadata = {"namespace": "default", "name": name, "uid": f"uid-kit-{name}"}
+        raw = json.dumps({"apiVersion": "v1", "kind": "KitObject", "metadata": metadata, "spec": {}}).encode()
+        return pb.ObjectState(
+            resource=resources[0],
+            generation=self.objects[name],
+            ref=pb.ObjectRef(namespace="default", name=name, uid=f"uid-kit-{name}"),
+            object=pb.KubeObject(api_version="v1", kind="KitObject", raw=raw),
+        )
 
     def chunks(self, size: int) -> list[pb.StateDelta]:
         """Return the full state in chunks of `size` nodes."""
@@ -114,7 +157,9 @@ class World:
             upserts=[self._state(node, is_new=are_new) for node in nodes],
             removed=removed,
             node_count=len(self.nodes),
-            generation_sum=sum(node.generation for node in self.nodes.values()) % MODULUS,
+            object_count=len(self.objects),
+            generation_sum=sum([*(node.generation for node in self.nodes.values()), *self.objects.values()])
+            % MODULUS,
         )
 
     def _state(self, node: WorldNode, *, is_new: bool) -> pb.NodeState:

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
-from berth_sdk.conformance import run
-from berth_sdk.conformance import scheduling as scheduling_cases
+from berth_sdk.conformance import run, timing
 from berth_sdk.conformance import stateful as stateful_cases
 from berth_sdk.conformance.host import Host, Target
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import queue_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from google.protobuf.duration_pb2 import Duration
 from support.conforming_plugin import SUCCESS, ConformingPlugin, RefusalError, decided
 from support.kit import failures, report_of, result_of
 
@@ -42,7 +43,42 @@ class OfGroups(ConformingPlugin):
         return scheduling.NormalizePlacementScoreResponse(scores=[50] * len(request.placements))
 
 
-@pytest.mark.parametrize("plugin", [ConformingPlugin, InNames, OfGroups], ids=lambda plugin: plugin.__name__)
+class WithObjects(ConformingPlugin):
+    """Keeps the objects of a resource in its copy."""
+
+    fields: ClassVar[dict[str, Any]] = {
+        "needs": [identity.DeclaredNeed(kind=identity.DeclaredNeed.KIND_OBJECT, resource="configmaps")]
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, int] = {}
+
+    def of_before(self, full: bool) -> dict[str, int]:
+        """Return the objects to which a state is applied."""
+        return {} if full else dict(self.objects)
+
+    def apply(self, deltas: list[pb.StateDelta], full: bool) -> bool:
+        objects = self.of_before(full)
+        for item in (item for delta in deltas for item in delta.objects):
+            objects.pop(item.ref.name, None)
+            if not item.removed:
+                objects[item.ref.name] = item.generation
+        self.coming = objects
+        taken = super().apply(deltas, full)
+        if taken:
+            self.objects = objects
+        return taken
+
+    def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
+        total = (sum(nodes.values()) + sum(self.coming.values())) % 2**53
+        sums = (last.node_count, last.object_count, last.generation_sum)
+        return (len(nodes), len(self.coming), total) == sums
+
+
+@pytest.mark.parametrize(
+    "plugin", [ConformingPlugin, InNames, OfGroups, WithObjects], ids=lambda plugin: plugin.__name__
+)
 def test_kit_passes_a_plugin_that_keeps_every_rule(plugin: type[ConformingPlugin], tmp_path: Path) -> None:
     report = report_of(plugin(), tmp_path)
     assert failures(report) == {}
@@ -170,6 +206,17 @@ class AppliesAnyBase(ConformingPlugin):
 class IgnoresSums(ConformingPlugin):
     def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
         return True
+
+
+class KeepsOldObjects(WithObjects):
+    def of_before(self, full: bool) -> dict[str, int]:
+        return dict(self.objects)
+
+
+class IgnoresObjectCount(WithObjects):
+    def is_sum(self, nodes: dict[int, int], last: pb.StateDelta) -> bool:
+        last.object_count = len(self.coming)
+        return super().is_sum(nodes, last)
 
 
 class ForgetsIds(ConformingPlugin):
@@ -350,6 +397,8 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (AppliesAnyBase, "state.other-base", "asks for MISSING_STATE"),
     (AppliesAnyBase, "syncState.other-base", "applies a delta although its base is not"),
     (IgnoresSums, "syncState.wrong-sums", "whose node_count is wrong"),
+    (KeepsOldObjects, "syncState.objects", "need_full, although the state is complete"),
+    (IgnoresObjectCount, "syncState.objects", "whose object_count is wrong"),
     (ForgetsIds, "configure.remembers", "after 63 more Handshakes"),
     (AcceptsAnyId, "configure.unknown-id", "asks for PERMISSION_DENIED"),
     (ForgetsTheRepeat, "configure.repeat", "PERMISSION_DENIED"),
@@ -414,20 +463,63 @@ class Late(ConformingPlugin):
         return super().answer(rpc, request, reply)
 
 
-@pytest.mark.parametrize("late", ["Filter", "Score"])
+POINTS = {"PreEnqueue": "preEnqueue", "SortKeys": "queueSort"}
+
+
+class LateInTheQueue(Late):
+    points = ("PRE_ENQUEUE", "QUEUE_SORT")
+
+    def PreEnqueue(self, request: Any) -> Any:  # noqa: N802
+        return queue_pb2.PreEnqueueResponse(statuses=[SUCCESS] * len(request.pods))
+
+    def SortKeys(self, request: Any) -> Any:  # noqa: N802
+        return queue_pb2.SortKeysResponse(keys=[b"key"] * len(request.pods))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "late", "case_id", "limit"),
+    [
+        (Late, "Filter", "calls.in-time", "0.25"),
+        (Late, "Score", "calls.in-time", "0.25"),
+        (Late, "Reserve", "reserve.in-time", "1"),
+        (Late, "Permit", "permit.in-time", "1"),
+        (LateInTheQueue, "PreEnqueue", "preEnqueue.in-time", "0.25"),
+        (LateInTheQueue, "SortKeys", "queueSort.in-time", "0.25"),
+    ],
+)
 def test_kit_names_answers_that_come_after_the_deadline(
-    late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugin: type[Late], late: str, case_id: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduling_cases, "WARM_UP_S", 0.1)
-    plugin = Late(late)
-    with plugin.serving(tmp_path) as address:
+    monkeypatch.setattr(timing, "WARM_UP_S", 0.1)
+    served = plugin(late)
+    with served.serving(tmp_path) as address:
         target = Target(address)
         (subject,) = run.subjects(run.hello_of(target))
-        cases = [one for one in run.chosen(subject, "core") if one.id == "calls.in-time"]
+        cases = [one for one in run.chosen(subject, "binding") if one.id == case_id]
         report = run.run(target, subject, cases)
-        plugin.over.set()  # the server stops when its calls have ended
-    found = failures(report)["calls.in-time"]
-    assert found.startswith(f"{late} gave no answer in 0.25 s; its deadline is 0.25 s, and the host drops")
+        served.over.set()  # the server stops when its calls have ended
+    found = failures(report)[case_id]
+    assert found.startswith(
+        f"{late} gave no answer in {limit} s; its deadline is {limit} s, and the host drops"
+    )
+    assert f"a longer deadline for {POINTS.get(late, late.lower())} (PluginDescriptor.deadlines)" in found
+
+
+class WithinItsWish(LateInTheQueue):
+    """Answers after the default deadline, and within the one that it declares for queueSort."""
+
+    fields: ClassVar[dict[str, Any]] = {"deadlines": {"queueSort": Duration(seconds=2)}}
+
+    def answer(self, rpc: str, request: Any, reply: Any) -> Any:
+        if rpc == "SortKeys":
+            self.over.wait(0.4)
+        return super().answer("" if rpc == self.late else rpc, request, reply)
+
+
+def test_kit_waits_for_the_deadline_that_a_plugin_declares(tmp_path: Path) -> None:
+    report = report_of(WithinItsWish("SortKeys"), tmp_path, "core", "queueSort.in-time")
+    assert failures(report) == {}
+    assert report.conforms
 
 
 class Leaks(ConformingPlugin):
