@@ -50,7 +50,11 @@ def add_options(kit: ArgumentParser) -> None:
         help="multiply every time that the kit waits by N, for a slow machine; deadlines too (default: 1)",
     )
     kit.add_argument("--json", action="store_true", help="print the results as JSON")
-    kit.add_argument("--junit", metavar="FILE", help="write the results to FILE, as JUnit's XML")
+    kit.add_argument(
+        "--junit",
+        metavar="FILE",
+        help="write the results to FILE, as JUnit's XML; a run without results writes its error",
+    )
 
 
 def conformance(options: Namespace) -> int:
@@ -66,6 +70,10 @@ def conformance(options: Namespace) -> int:
     from berth_sdk.conformance.run import UnreachableError
 
     try:
+        _begin_junit(options.junit)
+    except _OptionError as err:
+        return _said(str(err), 2)
+    try:
         credentials, more = connection(options)
         pod, manifest = _pod(options.pod)
         args = _arguments(options.args)
@@ -77,12 +85,8 @@ def conformance(options: Namespace) -> int:
                 f"--time-factor {options.time_factor:g}: write a number above 0, up to {MOST_TIMES}"
             )
         restart = _restart(options.restart, options.time_factor)
-        if options.junit and not Path(options.junit).absolute().parent.is_dir():
-            raise _OptionError(f"--junit {options.junit}: there is no such folder: make it first")
-        if options.junit and Path(options.junit).is_dir():
-            raise _OptionError(f"--junit {options.junit}: this is a folder: add the name of a file")
     except (OptionError, _OptionError, OSError, UnicodeDecodeError) as err:
-        return _said(str(err), 2)
+        return _ended(options, str(err), 2)
     with handle_double() as double:
         target = Target(
             options.endpoint,
@@ -99,9 +103,9 @@ def conformance(options: Namespace) -> int:
         try:
             return _reported(options, target)
         except _OptionError as err:
-            return _said(str(err), 2)
+            return _ended(options, str(err), 2)
         except UnreachableError as err:
-            return _said(str(err), UNREACHABLE)
+            return _ended(options, str(err), UNREACHABLE)
 
 
 def _reported(options: Namespace, target: Any) -> int:
@@ -132,10 +136,7 @@ def _reported(options: Namespace, target: Any) -> int:
         documents = [report.document(one) for one in reports]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     if options.junit:
-        try:
-            Path(options.junit).write_bytes(report.junit(reports))
-        except OSError as err:
-            raise _OptionError(f"--junit {options.junit}: {err.strerror}: choose another file") from err
+        _write(options.junit, report.junit(reports))
     return 0 if all(one.conforms for one in reports) else 1
 
 
@@ -146,6 +147,41 @@ class _OptionError(Exception):
 def _said(text: str, code: int) -> int:
     print(f"berth-sdk conformance: {text}", file=sys.stderr)
     return code
+
+
+def _ended(options: Namespace, text: str, code: int) -> int:
+    """Say why no case was run, also in the file of --junit; return the exit code."""
+    from berth_sdk.conformance import report
+
+    if options.junit:
+        try:
+            _write(options.junit, report.junit_of_error(text))
+        except _OptionError as err:
+            _said(str(err), code)
+    return _said(text, code)
+
+
+def _begin_junit(file: str | None) -> None:
+    """Replace what an earlier run wrote: a run that is killed leaves an error. Raises _OptionError."""
+    from berth_sdk.conformance import report
+
+    if file is None:
+        return
+    path = Path(file)
+    if path.is_dir():
+        raise _OptionError(f"--junit {file}: this is a folder: add the name of a file")
+    if not path.absolute().parent.is_dir():
+        raise _OptionError(f"--junit {file}: there is no such folder: make it first")
+    if path.is_file() or not path.exists():  # not a pipe, which takes one document
+        _write(file, report.junit_of_error("the kit did not end: it was stopped before its last case"))
+
+
+def _write(file: str, content: bytes) -> None:
+    """Write the file of --junit. Raises _OptionError."""
+    try:
+        Path(file).write_bytes(content)
+    except OSError as err:
+        raise _OptionError(f"--junit {file}: {err.strerror}: choose another file") from err
 
 
 def _restart(command: str | None, time_factor: float) -> Callable[[], None] | None:

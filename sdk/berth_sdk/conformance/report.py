@@ -77,6 +77,21 @@ def junit(reports: Sequence[Report]) -> bytes:
                 ElementTree.SubElement(found, "failure", message=_clean(one.detail)).text = one.case.title
             elif one.result == "skip":
                 ElementTree.SubElement(found, "skipped", message=_clean(one.detail))
+    return _written(root)
+
+
+def junit_of_error(text: str) -> bytes:
+    """Return JUnit's XML of a run that came to no result: one suite with one error."""
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        root, "testsuite", name="berth.conformance", tests="1", failures="0", errors="1", skipped="0"
+    )
+    found = ElementTree.SubElement(suite, "testcase", classname="berth.conformance", name="run", time="0.000")
+    ElementTree.SubElement(found, "error", message=_clean(text))
+    return _written(root)
+
+
+def _written(root: ElementTree.Element) -> bytes:
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import grpc
 import pytest
 from berth_sdk.__main__ import main
-from berth_sdk.conformance import host
+from berth_sdk.conformance import host, run
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from support.conforming_plugin import ConformingPlugin, RefusalError
 
@@ -91,6 +92,52 @@ def test_server_of_another_major_fails_a_case(tmp_path: Path, capsys: pytest.Cap
 def test_nobody_there_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", f"unix:{tmp_path}/nobody.sock"]) == 3
     assert "no gRPC server can be reached there" in capsys.readouterr().err
+
+
+def error_of(junit: Path) -> str:
+    """Return the error that a file of JUnit holds, alone."""
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert (suite.attrib["tests"], suite.attrib["errors"]) == ("1", "1")
+    ((error,),) = suite
+    assert error.tag == "error"
+    return error.attrib["message"]
+
+
+def test_junit_of_a_run_without_results_holds_the_error_in_place_of_earlier_results(
+    address: str, tmp_path: Path
+) -> None:
+    junit = tmp_path / "kit.xml"
+    for words, code, text in (
+        ([f"unix:{tmp_path}/nobody.sock"], 3, "no gRPC server can be reached there"),
+        ([address, "--plugin", "Other"], 2, "the server has no plugin 'Other'"),
+        ([address, "--args", "{"], 2, "--args: this is not JSON"),
+    ):
+        junit.write_text("<testsuites><testsuite name='yesterday' failures='0'/></testsuites>")
+        assert main(["conformance", *words, "--junit", str(junit)]) == code
+        assert text in error_of(junit)
+
+
+def test_junit_of_a_run_that_is_stopped_holds_an_error(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    junit = tmp_path / "kit.xml"
+
+    def stopped(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", stopped)
+    with suppress(KeyboardInterrupt):
+        main(["conformance", address, "--junit", str(junit)])
+    assert "the kit did not end" in error_of(junit)
+
+
+def test_junit_file_that_cannot_be_written_is_named_before_the_first_case(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", address, "--junit", "/proc/version"]) == 2
+    printed = capsys.readouterr()
+    assert "--junit /proc/version: " in printed.err and "choose another file" in printed.err
+    assert printed.out == ""
 
 
 def test_server_of_something_else_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
