@@ -115,8 +115,7 @@ def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_
     (fake / "make").chmod(0o755)
     subprocess.run([ROOT / ".ci/run"], env={"PATH": path}, input="x", text=True, check=True, cwd=tmp_path)
     assert log.read_text().splitlines() == [
-        "envtest CI=true ",
-        "check CI=true ",
+        "-j2 envtest check CI=true ",
         "test CI=true ",
         "test-long CI=true ",
     ]

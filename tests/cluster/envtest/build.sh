@@ -66,11 +66,15 @@ flags="$flags -X helm.sh/helm/v3/internal/version.version=$helm"
 flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1"
 flags="$flags -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=${minor%%.*}"
 mkdir -p "$store"
+# The compiler needs an eighth less time if it collects no garbage below 2 GiB, and writes no debug information,
+# which the linker would drop.
+: "${GOGC:=off}" "${GOMEMLIMIT:=2GiB}"
+export GOGC GOMEMLIMIT
 for program in $missing; do
 	echo "envtest: building $program (a few minutes for the first, then less) ..."
 	# Named when it is whole: an interrupted build leaves no half program behind.
 	# shellcheck disable=SC2046 # `test -c` is two words
-	(cd "$(module "$program")" && CGO_ENABLED=0 go $(verb "$program") -trimpath -ldflags "$flags" \
+	(cd "$(module "$program")" && CGO_ENABLED=0 go $(verb "$program") -trimpath -gcflags all=-dwarf=false -ldflags "$flags" \
 		-o "$store/.$program.$$" "$(package "$program")")
 	mv "$store/.$program.$$" "$store/$program"
 done
