@@ -78,8 +78,8 @@ def conformance(options: Namespace) -> int:
         pod, manifest = _pod(options.pod)
         args = _arguments(options.args)
         credential = ""
-        if options.credential_file:
-            credential = Path(options.credential_file).read_text().strip()
+        if options.credential_file is not None:
+            credential = _credential(options.credential_file)
         if not 0 < options.time_factor <= MOST_TIMES:
             raise _OptionError(
                 f"--time-factor {options.time_factor:g}: write a number above 0, up to {MOST_TIMES}"
@@ -145,7 +145,9 @@ class _OptionError(Exception):
 
 
 def _said(text: str, code: int) -> int:
-    print(f"berth-sdk conformance: {text}", file=sys.stderr)
+    from berth_sdk.conformance.report import shown
+
+    print(f"berth-sdk conformance: {shown(text)}", file=sys.stderr)
     return code
 
 
@@ -157,7 +159,8 @@ def _ended(options: Namespace, text: str, code: int) -> int:
         try:
             _write(options.junit, report.junit_of_error(text))
         except _OptionError as err:
-            _said(str(err), code)
+            if str(err) != text:
+                _said(str(err), code)
     return _said(text, code)
 
 
@@ -225,32 +228,68 @@ def _restart(command: str | None, time_factor: float) -> Callable[[], None] | No
     return run
 
 
+def _credential(file: str) -> str:
+    """Return the secret of --credential-file. Raises _OptionError."""
+    try:
+        found = Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "this is no text"
+        raise _OptionError(f"--credential-file {file}: {reason}: name the file with the secret") from err
+    if not found:
+        raise _OptionError(f"--credential-file {file}: the file is empty: write the secret into it")
+    return found
+
+
 def _object(option: str, value: str | None) -> dict[str, Any] | None:
     """Return the JSON object of an option, written there or in a file. Raises _OptionError."""
     if value is None:
         return None
-    text = value
+    text, named = value, option
+    if not value.strip():
+        raise _OptionError(f"{option} is empty: write a JSON object or the path of a file")
     if not value.lstrip().startswith("{"):
+        named = f"{option} {value}"
         try:
             text = Path(value).read_text()
-        except (OSError, UnicodeDecodeError) as err:
-            raise _OptionError(f"{option} {value}: {err}: write a JSON object or the path of a file") from err
+        except OSError as err:
+            raise _OptionError(f"{named}: {err.strerror}: write a JSON object or the path of a file") from err
+        except UnicodeDecodeError as err:
+            raise _OptionError(f"{named}: {err}: write a JSON object or the path of a file") from err
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_no_constant)
     except ValueError as err:
-        raise _OptionError(f"{option}: this is not JSON ({err})") from err
+        cure = "write JSON, as `kubectl create --dry-run=client -o json -f FILE` prints it"
+        if option != "--pod":
+            cure = "write JSON, not YAML"
+        raise _OptionError(f"{named}: this is not JSON ({err}): {cure}") from err
+    except RecursionError as err:
+        raise _OptionError(f"{named}: the values are nested too deeply") from err
     if not isinstance(found, dict):
-        raise _OptionError(f"{option}: write a JSON object, not {type(found).__name__}")
+        raise _OptionError(f"{named}: write a JSON object, not {type(found).__name__}")
     return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _arguments(value: str | None) -> dict[str, Any] | None:
     """Return the arguments of --args. Raises _OptionError, also for JSON that no message can bring."""
+    from google.protobuf.message import DecodeError
     from google.protobuf.struct_pb2 import Struct
+
+    from berth_sdk.plugin.v1 import identity_pb2 as identity
 
     found = _object("--args", value)
     try:
-        Struct().update(found or {})
+        sent = Struct()
+        sent.update(found or {})
+        request = identity.ConfigureRequest(plugins=[identity.PluginArgs(args=sent)])
+        identity.ConfigureRequest.FromString(request.SerializeToString())
+    except (DecodeError, RecursionError) as err:
+        raise _OptionError(
+            "--args: the values are nested too deeply: a message of protobuf holds about 30 levels"
+        ) from err
     except (ValueError, OverflowError) as err:
         raise _OptionError(f"--args: {err}: the contract brings arguments as google.protobuf.Struct") from err
     return found
@@ -266,6 +305,8 @@ def _pod(value: str | None) -> tuple[Any, str]:
     manifest = _object("--pod", value)
     if manifest is None:
         return None, ""
+    if (kind := manifest.get("kind", "Pod")) != "Pod":
+        raise _OptionError(f"--pod: this is a {kind}: write a core/v1 Pod")
     try:
         return encode_pod(Pod.from_object(KubeObject.of(manifest))), json.dumps(manifest)
     except (BerthError, KeyError, TypeError, ValueError) as err:

@@ -61,6 +61,8 @@ def _handshake_answer(host: Host) -> None:
             f" {MIN_BYTES} is the smallest limit"
         )
     names = [plugin.name for plugin in hello.plugins]
+    if not names:
+        raise BrokenError("Handshake answers no plugins; a server serves at least one")
     if not all(names) or len(set(names)) != len(names):
         raise BrokenError(f"every plugin needs a name of its own; Handshake answers {names}")
     for plugin in hello.plugins:

@@ -15,7 +15,16 @@ _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def line(result: Result) -> str:
     """Return one case as a line."""
     text = f"{result.result}  {result.case.id}"
-    return f"{text}: {result.detail}" if result.detail else text
+    return f"{text}: {shown(result.detail)}" if result.detail else text
+
+
+def shown(text: str) -> str:
+    """Return what a server said, for a terminal: control characters are escaped, later lines indented."""
+    return "\n      ".join(_escaped(part) for part in text.split("\n"))
+
+
+def _escaped(text: str) -> str:
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def verdict(report: Report) -> str:
@@ -24,7 +33,7 @@ def verdict(report: Report) -> str:
     counts = f"{report.count('pass')} passed, {report.count('fail')} failed"
     if skipped:
         counts += f", {skipped} skipped"
-    name = report.plugin or report.endpoint
+    name = _escaped(report.plugin or report.endpoint)
     if not report.count("pass") and not report.count("fail"):
         return f"{name}: not conformant, no case was run ({skipped} skipped)"
     return f"{name}: {'conformant' if report.conforms else 'not conformant'}, {counts}"

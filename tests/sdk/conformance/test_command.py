@@ -17,6 +17,7 @@ from berth_sdk.__main__ import main
 from berth_sdk.conformance import host, run
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from support.conforming_plugin import ConformingPlugin, RefusalError
+from support.places import ROOT
 
 
 class Judge(ConformingPlugin):
@@ -87,6 +88,37 @@ def test_server_of_another_major_fails_a_case(tmp_path: Path, capsys: pytest.Cap
     with OfAnotherMajor().serving(tmp_path) as address:
         assert main(["conformance", address]) == 1
     assert "Handshake supports the majors 2; the kit speaks major 1" in capsys.readouterr().out
+
+
+class ServesNothing(Judge):
+    names: ClassVar[tuple[str, ...]] = ()
+
+
+def test_server_without_plugins_fails_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ServesNothing().serving(tmp_path) as address:
+        assert main(["conformance", address]) == 1
+    out = capsys.readouterr().out
+    assert "fail  handshake.answer: Handshake answers no plugins; a server serves at least one" in out
+    assert "skip  handshake.repeat: the server serves no plugin of this contract" in out
+    assert "kit.sock: not conformant, 0 passed, 1 failed, " in out.splitlines()[-1]
+
+
+class WritesControls(Judge):
+    names: ClassVar[tuple[str, ...]] = ("Kit\n\x1b[2J",)
+
+    def Permit(self, request: Any) -> Any:  # noqa: N802
+        raise RefusalError(grpc.StatusCode.INTERNAL, "one\npass  permit.answer\x1b[2J")
+
+
+def test_what_a_server_says_cannot_write_a_line_of_the_kit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with WritesControls().serving(tmp_path) as address:
+        assert main(["conformance", address]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert "pass  permit.answer" not in "".join(line[:19] for line in lines)
+    assert "      pass  permit.answer\\x1b[2J" in lines
+    assert last.startswith("Kit\\n\\x1b[2J: not conformant, ")
 
 
 def test_nobody_there_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +220,17 @@ def test_handshake_that_hangs_ends_with_3(
         (["--args", "/no/such/file"], "--args /no/such/file: "),
         (["--args", '{"a": "\\ud800"}'], "surrogates not allowed: the contract brings arguments as"),
         (["--args", '{"a": 1' + 400 * "0" + "}"], "int too large to convert to float: the contract brings"),
+        (["--args", '{"a":' * 5000 + "1" + "}" * 5000], "--args: the values are nested too deeply"),
+        (["--args", '{"a":' * 40 + "1" + "}" * 40], "--args: the values are nested too deeply"),
+        (["--args", '{"a": NaN}'], "--args: this is not JSON (NaN is no number of JSON)"),
+        (["--args", ""], "--args is empty: write a JSON object or the path of a file"),
+        (["--pod", str(ROOT / "deploy/helm/berth/Chart.yaml")], "Chart.yaml: this is not JSON ("),
+        (["--pod", '{"kind": "Node"}'], "--pod: this is a Node: write a core/v1 Pod"),
+        (
+            ["--credential-file", "/no/such/file"],
+            "--credential-file /no/such/file: No such file or directory",
+        ),
+        (["--credential-file", "/dev/null"], "--credential-file /dev/null: the file is empty"),
         (["--plugin", "Other"], "the server has no plugin 'Other'; it has Kit"),
         (["--junit", "/no/such/folder/kit.xml"], "there is no such folder"),
         (["--junit", "/"], "--junit /: this is a folder: add the name of a file"),
@@ -199,6 +242,14 @@ def test_handshake_that_hangs_ends_with_3(
         "no file",
         "half a character",
         "a huge number",
+        "JSON that is nested very deeply",
+        "JSON that a message cannot hold",
+        "not a number",
+        "nothing",
+        "a pod in YAML",
+        "another kind",
+        "no file with a secret",
+        "no secret",
         "another plugin",
         "no folder",
         "a folder",
