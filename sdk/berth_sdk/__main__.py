@@ -149,7 +149,20 @@ class _Version(Action):
 
 
 class _Parser(ArgumentParser):
-    """Names the nearest word where a command or a choice is misspelt."""
+    """Names the nearest word where a command, an option or a choice is misspelt."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words. Ends with an error for an option that the command lacks."""
+        found, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("--"):
+                from difflib import get_close_matches
+
+                name = word.partition("=")[0]
+                options = [one for action in self._actions for one in action.option_strings]
+                near = get_close_matches(name, [one for one in options if one.startswith("--")], n=1)
+                self.error(f"the option {name} is unknown{f': did you mean {near[0]}?' if near else ''}")
+        return found, unknown
 
     def _check_value(self, action: Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

@@ -40,6 +40,35 @@ _TAKEN: Final = frozenset(
     }
 )
 """Modules that the plugin, its test or the host imports: one of the same name would hide them."""
+DEFAULT_PLUGINS: Final = frozenset(
+    {
+        "Coscheduling",
+        "DefaultBinder",
+        "DefaultPreemption",
+        "DynamicResources",
+        "GangScheduling",
+        "ImageLocality",
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodeDeclaredFeatures",
+        "NodeName",
+        "NodePorts",
+        "NodeResourcesBalancedAllocation",
+        "NodeResourcesFit",
+        "NodeUnschedulable",
+        "NodeVolumeLimits",
+        "PodGroupPodsCount",
+        "PodTopologySpread",
+        "PrioritySort",
+        "SchedulingGates",
+        "TaintToleration",
+        "TopologyPlacementGenerator",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        "VolumeZone",
+    }
+)
+"""The plugins that every host has. One of the same name would take the place of a default plugin."""
 _GROUPS: Final = "docs/how-to/write-a-group-plugin.md"
 
 
@@ -72,11 +101,13 @@ def _made(
 ) -> tuple[Naming, dict[str, str], Sequence[str]]:
     """Return the plugin's names, its files, and the commands that come next. Raises NewError."""
     check_form(name)
+    if (cls := _class_name(name)) in DEFAULT_PLUGINS:
+        raise NewError(f"{cls} is a plugin that every host has: add a word, as in {name}-rule")
     if language == "python":
         naming = naming_in_python(name)
         then = ["pip install -e '.[test]' && pytest", f"berth-sdk check {naming.module}:{naming.cls}"]
         return naming, new_python.files(naming, points, version("berth-sdk")), then
-    naming = Naming(name=name, module=name.replace("-", ""), cls=_class_name(name))
+    naming = Naming(name=name, module=name.replace("-", ""), cls=cls)
     if taken := new_compiled.conflict(language, naming):
         raise NewError(f"{taken}: add a word, as in {name}-plugin")
     if missing := new_compiled.missing_tool(language):
@@ -93,6 +124,8 @@ def check_form(name: str) -> None:
     if not _NAME.fullmatch(name) or len(name) > 63:
         near = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
         hint = f": did you mean {near}?" if _NAME.fullmatch(near) and len(near) <= 63 else ""
+        if len(name) > 63:
+            hint = f"; at most 63 characters, not {len(name)}"
         raise NewError(
             f"{name!r} is no name: write words in lower case with '-' between them, as rack-aware{hint}"
         )
@@ -134,13 +167,19 @@ def points_of(text: str) -> Sequence[ExtensionPoint]:
 
 def write(folder: Path, files: dict[str, str]) -> None:
     """Write all files into `folder`, or none. Raises NewError if the folder has anything in it already."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise NewError(f"{folder} exists and is not empty: choose another NAME, or --folder")
+    is_there = folder.exists()
+    if is_there and not folder.is_dir():
+        raise NewError(f"{folder} is a file: choose another NAME, or --folder")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        if is_there and any(folder.iterdir()):
+            raise NewError(f"{folder} exists and is not empty: choose another NAME, or --folder")
+        # In the folder itself if it exists: it may be the working folder, or a link.
+        parent = folder if is_there else folder.parent
+        parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
     except OSError as err:
-        raise NewError(f"{err.filename}: {err.strerror}: choose another --folder") from err
+        raise NewError(f"{folder}: {err.strerror}: choose another --folder") from err
+    moved: list[Path] = []
     try:
         for name, text in files.items():
             path = fresh / name
@@ -148,9 +187,15 @@ def write(folder: Path, files: dict[str, str]) -> None:
             path.write_text(text, "utf-8")
             if text.startswith("#!"):
                 path.chmod(0o755)
-        fresh.chmod(0o755)
-        fresh.rename(folder)
+        if is_there:
+            for path in sorted(fresh.iterdir()):
+                moved.append(path.rename(folder / path.name))
+        else:
+            fresh.chmod(0o755)
+            fresh.rename(folder)
     except OSError as err:
-        raise NewError(f"{err.filename or folder}: {err.strerror}: choose another --folder") from err
+        for path in moved:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise NewError(f"{folder}: {err.strerror}: choose another --folder") from err
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

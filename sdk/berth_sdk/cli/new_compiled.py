@@ -158,6 +158,8 @@ LANGUAGES: Final[Mapping[str, Language]] = {
 _PROTOC: Final = "python -m grpc_tools.protoc"
 """The protoc of a build script without PROTOC."""
 _OLDEST_PROTOC: Final = 22
+_VERSION_S = 20.0
+"""The time for a tool to print its version."""
 _QUEUE: Final = ("preEnqueue", "queueSort")
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "queue": _QUEUE,
@@ -177,8 +179,12 @@ def missing_tool(language: str) -> str:
             return f"a plugin in {asked.title} needs {tool.program}, which is not on PATH: {tool.cure}"
         found = _version([tool.program, *tool.version])
         if found < tool.least:
-            version = ".".join(map(str, found)) or "a version that cannot be read"
-            return f"a plugin in {asked.title} cannot be built with {tool.program} {version}: {tool.cure}"
+            version = ".".join(map(str, found))
+            asking = " ".join([tool.program, *tool.version])
+            problem = f"cannot be built with {tool.program} {version}"
+            if not found:
+                problem = f"needs {tool.program}, and `{asking}` prints no version"
+            return f"a plugin in {asked.title} {problem}: {tool.cure}"
     if asked.protoc:
         words = os.environ.get("PROTOC") or _PROTOC
         found = _version([*shlex.split(words), "--version"])
@@ -195,7 +201,7 @@ def _version(command: Sequence[str]) -> tuple[int, ...]:
     """Return the version that the command prints; empty: it prints none."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_VERSION_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()

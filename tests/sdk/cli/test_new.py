@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from berth_host.cli.main import berth
+from berth_host.config.default_plugins import DEFAULT_PLUGINS as HOST_PLUGINS
 from berth_sdk.__main__ import main
 from berth_sdk.cli import new_python
+from berth_sdk.cli.new import DEFAULT_PLUGINS
 from berth_sdk.extension_points import ExtensionPoint
 from click.testing import CliRunner
 from support.commands import answer
@@ -139,11 +144,80 @@ def test_folder_with_something_in_it_stays_as_it_is(
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    assert main(["new", "rack-aware", "--folder", str(tmp_path / "file" / "x")]) == 2
-    assert "choose another --folder" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to("nowhere")
+    for name, said in (
+        ("file/x", "file/x: File exists: choose another --folder"),
+        ("file", "file is a file: choose another NAME, or --folder"),
+        ("link", "link: Not a directory: choose another --folder"),
+    ):
+        assert main(["new", "rack-aware", "--folder", str(tmp_path / name)]) == 2
+        assert f"{tmp_path}/{said}\n" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
+@pytest.mark.parametrize("name", [".", "link", "empty"])
+def test_empty_folder_is_filled_also_the_working_folder_and_one_behind_a_link(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(folder if name == "." else tmp_path)
+    assert main(["new", "rack-aware", "--folder", name]) == 0
+    assert (folder / "pyproject.toml").is_file()
+    assert (tmp_path / "link").is_symlink()
+    assert not [path for path in folder.iterdir() if path.name.startswith(".rack") or path.name == "."]
+
+
+def test_nothing_is_left_in_an_empty_folder_that_cannot_be_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rename, count = Path.rename, itertools.count()
+
+    def full(self: Path, target: Path) -> Path:
+        if next(count) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    assert main(["new", "rack-aware", "--folder", str(tmp_path)]) == 2
+    assert f"{tmp_path}: No space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_name_of_a_plugin_that_every_host_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    there = {one.name for one in entry_points(group="berth.plugins") if one.value.startswith("berth_plugins")}
+    assert there | {plugin.name for plugin in HOST_PLUGINS} == DEFAULT_PLUGINS
+    for language in ("python", "go"):
+        assert main(["new", "image-locality", "--language", language]) == 2
+        said = "ImageLocality is a plugin that every host has: add a word, as in image-locality-rule"
+        assert said in capsys.readouterr().err
 
 
 def test_misspelt_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serv"])
     assert "did you mean serve?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["conformance", "unix:x", "--lvel", "core"],
+            "berth-sdk conformance: error: the option --lvel is unknown: did you mean --level?",
+        ),
+        (
+            ["new", "x", "--ponits=filter"],
+            "berth-sdk new: error: the option --ponits is unknown: did you mean --points?",
+        ),
+        (["check", "x", "--zzz"], "berth-sdk check: error: the option --zzz is unknown\n"),
+    ],
+)
+def test_misspelt_option_is_corrected(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
