@@ -42,8 +42,6 @@ def berth_query(folder: Path, *arguments: str) -> Iterator[str]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     command = [sys.executable, "-m", "berth_host", "query", "-f", str(folder / "cluster.yaml"), "--port=0"]
-    # In CI the input is read strictly, and this one has no pod.
-    command.append("--no-strict")
     with subprocess.Popen(
         [*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -50,7 +50,7 @@ def fit(output: str, **options: Any) -> None:
     async def question(host: Host) -> dict[str, Any]:
         return (await host.ask_fit(manifest)).as_json()
 
-    answer = _answer(question, options | {"paths": paths[1:], "more_paths": ()})
+    answer = _answer(question, options | {"paths": paths[1:], "more_paths": (), "needs_pods": False})
     _show(answer, output, fit_text)
     sys.exit(0 if answer["node"] and not answer["gates"] else DOES_NOT_FIT)
 

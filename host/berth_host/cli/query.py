@@ -36,7 +36,8 @@ def query(port: int, **options: Any) -> None:
     """
     output = sys.stdout
     with reported():
-        ready = prepared(options)
+        # A question brings its own pods.
+        ready = prepared({**options, "needs_pods": False})
         with plugin_output.on_standard_error():
             try:
                 event_loop.run(serve(ready, port, lambda text: click.echo(text, file=output), _Queries))

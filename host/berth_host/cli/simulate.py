@@ -154,6 +154,7 @@ def prepared(
         started_s=options.get("started_s"),
         live=options.get("live", tuple),
         move_pods=options.get("move_pods", False),
+        needs_pods=options.get("needs_pods", True),
         read_stdin=read_stdin,
         plugins=own_plugins(),
     )

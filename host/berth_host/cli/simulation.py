@@ -48,7 +48,7 @@ class Request:
     `-` in `paths` or as `config`: the text that `read_stdin` returns. `plugins`: classes of the program, by
     name. `convert_older` True: convert a configuration of an older version to v1; False: refuse it.
     `started_s`: the time of the run's clock at its start, in Unix seconds; None: now. `live`: returns the
-    objects of a cluster, which belong to this run alone. `move_pods`: see `load`.
+    objects of a cluster, which belong to this run alone. `move_pods`, `needs_pods`: see `load`.
     """
 
     paths: Sequence[str]
@@ -62,6 +62,7 @@ class Request:
     started_s: float | None = None
     live: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     move_pods: bool = False
+    needs_pods: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,14 @@ def prepare(request: Request) -> Prepared:
     clock = ManualClock(float(int(time.time() if request.started_s is None else request.started_s)))
     gatekeeping = Gatekeeping()
     server = ApiServer(clock, gatekeeping)
-    loaded = load(request.paths, server, request.read_stdin, request.live(), move_pods=request.move_pods)
+    loaded = load(
+        request.paths,
+        server,
+        request.read_stdin,
+        request.live(),
+        move_pods=request.move_pods,
+        needs_pods=request.needs_pods,
+    )
     unread = _groups_without_gate(loaded_configuration, server)
     loaded = replace(loaded, warnings=(*loaded.warnings, *gatekeeping.quotas.uncounted(), *unread))
     return Prepared(request, loaded_configuration, clock, server, loaded)

@@ -42,6 +42,19 @@ def test_pod_is_asked_about_after_the_pods_of_the_cluster_have_found_their_nodes
     assert "a is the only node that fits, and is not scored" in text
 
 
+def test_cluster_of_nodes_alone_is_no_bad_input_where_ci_reads_strictly(
+    run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    asked = file_of(tmp_path, pod_object("new", cpu="1"))
+    result = run("fit", asked, write(node_object("a")))
+    assert (result.exit_code, result.stderr) == (0, "")
+    empty = run("fit", asked, write())
+    assert (empty.exit_code, "neither a pod nor a node" in empty.stderr) == (2, True)
+    drained = run("drain", "a", write(node_object("a")))
+    assert (drained.exit_code, "the input has no pod" in drained.stderr) == (2, True)
+
+
 def test_drain_names_the_pods_that_could_not_move(run: Run, write: Write) -> None:
     cluster = write(
         node_object("a"),

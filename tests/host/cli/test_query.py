@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -45,3 +46,19 @@ async def test_manifests_are_asked_about_until_a_signal(tmp_path: Path) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_nodes_without_pods_are_enough_where_ci_reads_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump(node("n1", cpu="2")))
+    command = [sys.executable, "-m", "berth_host", "query", "-f", str(path), "--port", "0"]
+    environment = os.environ | {"CI": "true"}
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            line = (await process.stdout.readline()).decode()
+        assert line.startswith("serving berth.query.v1 at 127.0.0.1:"), line
+    finally:
+        process.kill()
+        await process.wait()

@@ -276,11 +276,12 @@ def load(
     live: Iterable[Mapping[str, Any]] = (),
     *,
     move_pods: bool = False,
+    needs_pods: bool = True,
 ) -> Loaded:
     """Load files, folders and standard input (`-`) into `server`. Raises ManifestError with all problems.
 
     `live`: objects of a cluster, which come first. `move_pods`: take the pods that can move off their nodes
-    (`workloads.moved`).
+    (`workloads.moved`). `needs_pods` False: input with nodes and without pods has no gap.
     """
     sources, problems = sources_of(paths, read_stdin)
     reading = read(sources)
@@ -296,7 +297,7 @@ def load(
         problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.document, problem.line))
         shown = hider_of(*(source.text for source in sources))
         raise ManifestError([replace(problem, problem=shown(problem.problem)) for problem in problems])
-    gaps = (*_emptiness(server, loader), *reading.misspelt, *_without_their_node(server))
+    gaps = (*_emptiness(server, loader, needs_pods), *reading.misspelt, *_without_their_node(server))
     warnings = (
         *(*reading.warnings, *loader.warnings),
         *(*_own_priorities(loader.own_priorities), *(_pod_security(server) if sources else ())),
@@ -306,9 +307,12 @@ def load(
     )
 
 
-def _emptiness(server: ApiServer, loader: _Loader) -> Iterator[str]:
+def _emptiness(server: ApiServer, loader: _Loader, needs_pods: bool) -> Iterator[str]:
     if not loader.pod_keys and not loader.finished_count:
-        yield "the input has no pod" if server.list("nodes") else "the input has neither a pod nor a node"
+        if not server.list("nodes"):
+            yield "the input has neither a pod nor a node"
+        elif needs_pods:
+            yield "the input has no pod"
     elif not server.list("nodes"):
         yield "the input has no node"
 
