@@ -21,15 +21,24 @@ if TYPE_CHECKING:
 log = get_logger()
 MOST_CALLS: Final = 32
 """The most calls at the same time; gRPC refuses more."""
+STALLED_S: Final = 20.0
+"""The most seconds that a message of an answer waits for the client to read."""
+_AGE_MS: Final = 5 * 60 * 1000
+"""The age of a connection at which its client is asked to make another one, in milliseconds."""
+_AGE_GRACE_MS: Final = 3 * 60 * 1000
+"""What the open calls of such a connection have left, in milliseconds: more than any call that is read."""
 _STOP_GRACE_S: Final = 0.5
 
 
 class QueryServer:
     """made -start-> serving -stop-> stopped"""
 
-    def __init__(self, make_service: Callable[[], QueryService]) -> None:
-        """Create the server. `make_service`: called by `start`, as the service brings gRPC."""
+    def __init__(self, make_service: Callable[[], QueryService], *, stalled_s: float = STALLED_S) -> None:
+        """Create the server. `make_service`: called by `start`, as the service brings gRPC. `stalled_s`: see
+        STALLED_S.
+        """
         self._make_service = make_service
+        self._stalled_s = stalled_s
         self._server: grpc.aio.Server | None = None
         self.port = 0
         """The port; 0 while the server does not listen."""
@@ -39,19 +48,23 @@ class QueryServer:
         import grpc
         from berth_sdk.query.v1 import query_pb2
 
-        from berth_host.endpoints.query_service import MOST_REQUEST_BYTES
-        from berth_host.rpc.served.registration import register
+        from berth_host.endpoints.query_service import LIMITS, MOST_REQUEST_BYTES
+        from berth_host.rpc.served.registration import register_streams
 
         options: list[tuple[str, Any]] = [
             # gRPC's own refusal names no cure, so the service itself refuses a request over the limit.
             ("grpc.max_receive_message_length", MOST_REQUEST_BYTES + MOST_REQUEST_BYTES // 4),
             ("grpc.so_reuseport", 0),
+            # A client that never reads keeps its call, even one that has ended, as long as its connection.
+            ("grpc.max_connection_age_ms", _AGE_MS),
+            ("grpc.max_connection_age_grace_ms", _AGE_GRACE_MS),
         ]
         service = self._make_service()
         server = grpc.aio.server(
             interceptors=service.interceptors, options=options, maximum_concurrent_rpcs=MOST_CALLS
         )
-        register(server, query_pb2.DESCRIPTOR.services_by_name["QueryService"], service.handlers)
+        described = query_pb2.DESCRIPTOR.services_by_name["QueryService"]
+        register_streams(server, described, service.handlers, limits=LIMITS, stalled_s=self._stalled_s)
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             if certificate is None:

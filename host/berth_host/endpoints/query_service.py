@@ -1,6 +1,6 @@
 """`QueryService`: the calls of `proto/berth/query/v1/query.proto`, whose comments are the law.
 
-    metadata -> user and right (`Gate`) -> the leading host
+    metadata -> user and right (`Gate`) -> the leading host -> a place -> the request is read
         -> Simulate: a `Simulation`, slice by slice
         -> Fit, Queue, Drain, Why: the page of `/berth/v1/`
 
@@ -25,6 +25,7 @@ from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, An
 from berth_host.errors.endpoints import QuestionCutError, QuestionError
 from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
 from berth_host.model.user import ANONYMOUS, User
+from berth_host.rpc.served.registration import Read, RequestLimit
 
 MOST_PODS: Final = 10_000
 MOST_TEMPLATES: Final = 500
@@ -40,10 +41,30 @@ MOST_NAME_BYTES: Final = 512
 _LONGEST_NAME: Final = 253
 """The characters of the longest name of an object. A longer one would not fit into the text of a refusal."""
 MOST_REQUEST_BYTES: Final = 32 * 1024 * 1024
+_SHORT: Final = RequestLimit(16 * 1024, "send a shorter one")
+LIMITS: Final[Mapping[str, RequestLimit]] = {
+    "Simulate": RequestLimit(
+        MOST_REQUEST_BYTES,
+        "ask about fewer pods at a time, and leave out metadata.managedFields and status",
+    ),
+    "Fit": RequestLimit(MOST_OBJECT_BYTES + 1024, "leave out metadata.managedFields and status"),
+    "Queue": _SHORT,
+    "Drain": _SHORT,
+    "Why": _SHORT,
+}
+"""The limit of the request of each call."""
 MOST_OPEN: Final = 4
 """The most simulations that run or wait at the same time."""
 ANSWER_S: Final = 60.0
 """The most seconds from a request of Simulate to the end of its answer."""
+MOST_READ: Final = 4
+"""The most requests of the other calls that are read at the same time; as many again of callers whose right
+depends on the request.
+"""
+READ_S: Final = 30.0
+"""The most seconds that a request of Simulate may take to arrive."""
+SHORT_READ_S: Final = 10.0
+"""The most seconds that a request of another call waits for its turn and takes to arrive."""
 PART_BYTES: Final = 1024 * 1024
 """The size from which on a message is sent: gRPC clients take 4 MiB unless they are told otherwise."""
 NO_TOKEN: Final = (
@@ -143,13 +164,25 @@ async def _refuse(requests: Any, context: Any) -> AsyncIterator[bytes]:
 class QueryService:
     """The calls over one process. `gate`: decides about each call."""
 
-    def __init__(self, process: AnsweringProcess, gate: Gate, *, answer_s: float = ANSWER_S) -> None:
-        """Create the service. `answer_s`: see ANSWER_S."""
+    def __init__(
+        self,
+        process: AnsweringProcess,
+        gate: Gate,
+        *,
+        answer_s: float = ANSWER_S,
+        read_s: float = READ_S,
+        short_read_s: float = SHORT_READ_S,
+    ) -> None:
+        """Create the service. `answer_s`, `read_s`, `short_read_s`: see the constants of these names."""
         self.interceptors = [StrangersAreRefused(gate)]
         """The server calls them before it reads a request."""
         self._process = process
         self._gate = gate
         self._answer_s = answer_s
+        self._read_s = read_s
+        self._short_read_s = short_read_s
+        self._turns = asyncio.Semaphore(MOST_READ)
+        self._unchecked_turns = asyncio.Semaphore(MOST_READ)
         self._pages = Answers(process)
         self._open = 0
 
@@ -166,7 +199,7 @@ class QueryService:
 
     # --- Simulate ----------------------------------------------------------------------------------
 
-    async def simulate(self, request: pb.SimulateRequest, context: Any) -> AsyncIterator[pb.SimulateResponse]:
+    async def simulate(self, read: Read, context: Any) -> AsyncGenerator[pb.SimulateResponse, None]:
         """Place pods on nodes of the cluster and on nodes that do not exist."""
         host = await self._admitted(context, "post", f"{PREFIX}simulate")
         if self._open >= MOST_OPEN:
@@ -175,15 +208,18 @@ class QueryService:
             )
         self._open += 1
         try:
-            ends_s = asyncio.get_running_loop().time() + self._answer_s
-            async with aclosing(_simulated(host, request)) as answers:
+            loop = asyncio.get_running_loop()
+            request = await _arriving(read, context, loop.time() + self._read_s, self._read_s)
+            ends_s = loop.time() + self._answer_s
+            async with aclosing(messages_of(host, request)) as answers:
                 while True:
-                    # Around the next message alone: a client that reads slowly is bound by its own deadline.
                     async with asyncio.timeout_at(ends_s):
                         answer = await anext(answers, None)
                     if answer is None:
                         break
                     yield answer
+                    if loop.time() >= ends_s:
+                        raise TimeoutError
         except TimeoutError:
             await context.abort(
                 _Code.RESOURCE_EXHAUSTED,
@@ -200,10 +236,11 @@ class QueryService:
 
     # --- the answers of pages ------------------------------------------------------------------------
 
-    async def fit(self, request: pb.FitRequest, context: Any) -> AsyncIterator[pb.FitResponse]:
+    async def fit(self, read: Read, context: Any) -> AsyncGenerator[pb.FitResponse, None]:
         """Say where one pod would go."""
         path = f"{PREFIX}fit"
         await self._admitted(context, "post", path)
+        request: pb.FitRequest = await self._taken(read, context, self._turns)
         try:
             _check_size("pod", request.pod)
         except _LimitError as err:
@@ -212,10 +249,11 @@ class QueryService:
         for part in await self._page(context, asked):
             yield pb.FitResponse(json=part)
 
-    async def queue(self, request: pb.QueueRequest, context: Any) -> AsyncIterator[pb.QueueResponse]:
+    async def queue(self, read: Read, context: Any) -> AsyncGenerator[pb.QueueResponse, None]:
         """List the pods of the queue."""
         path = f"{PREFIX}queue"
         await self._admitted(context, "get", path)
+        request: pb.QueueRequest = await self._taken(read, context, self._turns)
         query = {
             "limit": [str(request.limit or QUEUE_LIMIT)],
             "offset": [str(request.offset)],
@@ -227,16 +265,18 @@ class QueryService:
         for part in await self._page(context, Request(method="GET", path=path, query=query)):
             yield pb.QueueResponse(json=part)
 
-    async def drain(self, request: pb.DrainRequest, context: Any) -> AsyncIterator[pb.DrainResponse]:
+    async def drain(self, read: Read, context: Any) -> AsyncGenerator[pb.DrainResponse, None]:
         """Say who could not leave a node."""
+        request: pb.DrainRequest = await self._taken(read, context, self._unchecked_turns)
         name = await _segment(context, "node_name", request.node_name)
         path = f"{PREFIX}nodes/{name}/drain"
         await self._admitted(context, "get", path)
         for part in await self._page(context, Request(method="GET", path=path)):
             yield pb.DrainResponse(json=part)
 
-    async def why(self, request: pb.WhyRequest, context: Any) -> AsyncIterator[pb.WhyResponse]:
+    async def why(self, read: Read, context: Any) -> AsyncGenerator[pb.WhyResponse, None]:
         """Say where a pod is, and why."""
+        request: pb.WhyRequest = await self._taken(read, context, self._unchecked_turns)
         namespace = await _segment(context, "namespace", request.namespace)
         name = await _segment(context, "name", request.name)
         path = f"{PREFIX}pods/{namespace}/{name}"
@@ -244,6 +284,22 @@ class QueryService:
         query = {"node": [request.node_name], "attempts": [str(request.attempts or 1)]}
         for part in await self._page(context, Request(method="GET", path=path, query=query)):
             yield pb.WhyResponse(json=part)
+
+    async def _taken(self, read: Read, context: Any, turns: asyncio.Semaphore) -> Any:
+        """Return the request, which is read when it has its turn; abort the call if this takes too long."""
+        ends_s = asyncio.get_running_loop().time() + self._short_read_s
+        try:
+            async with asyncio.timeout_at(ends_s):
+                await turns.acquire()
+        except TimeoutError:
+            await context.abort(
+                _Code.RESOURCE_EXHAUSTED,
+                f"{MOST_READ} other requests have not arrived yet: ask again soon",
+            )
+        try:
+            return await _arriving(read, context, ends_s, self._short_read_s)
+        finally:
+            turns.release()
 
     async def _page(self, context: Any, request: Request) -> Sequence[bytes]:
         """Return the body of a page in parts; abort the call with the text of an error."""
@@ -275,6 +331,18 @@ class _LimitError(QuestionError):
     """A question over a limit."""
 
 
+async def _arriving(read: Read, context: Any, ends_s: float, most_s: float) -> Any:
+    """Return the request; abort the call if it has not arrived at `ends_s`, after `most_s` seconds."""
+    try:
+        async with asyncio.timeout_at(ends_s):
+            return await read()
+    except TimeoutError:
+        await context.abort(
+            _Code.DEADLINE_EXCEEDED,
+            f"the request did not arrive within {most_s:g} s: send a smaller one, or over a faster network",
+        )
+
+
 async def _segment(context: Any, field: str, value: str) -> str:
     """Return a name that is a part of a path; abort the call for one that is none."""
     if not value or "/" in value or len(value) > _LONGEST_NAME:
@@ -284,7 +352,7 @@ async def _segment(context: Any, field: str, value: str) -> str:
     return value
 
 
-async def _simulated(
+async def messages_of(
     host: HostOnPages, request: pb.SimulateRequest
 ) -> AsyncGenerator[pb.SimulateResponse, None]:
     """Yield the messages of the answer. Raises QuestionError."""
@@ -308,11 +376,6 @@ async def _simulated(
 
 def _asked(request: pb.SimulateRequest) -> SimulationAsked:
     """Return the question of a request. Raises QuestionError, which names the field and the cure."""
-    if request.ByteSize() > MOST_REQUEST_BYTES:
-        raise _LimitError(
-            f"the request has {request.ByteSize()} bytes, and the limit is {MOST_REQUEST_BYTES}: ask about"
-            " fewer pods at a time, and leave out metadata.managedFields and status"
-        )
     _limit("pods", len(request.pods), MOST_PODS, "ask about fewer pods at a time")
     _limit("templates", len(request.templates), MOST_TEMPLATES, "ask about fewer templates at a time")
     nodes = sum(one.count for one in request.templates)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from berth_host.endpoints.answer import Request
 from berth_host.endpoints.certificates import self_signed
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import Answers
-from berth_host.endpoints.query_server import QueryServer
+from berth_host.endpoints.query_server import STALLED_S, QueryServer
 from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
 from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.cluster import ForbiddenError
@@ -45,8 +45,10 @@ class Process:
 
 
 @asynccontextmanager
-async def served(process: Process, gate: Gate | None = None, **more: Any) -> AsyncIterator[Any]:
-    server = QueryServer(lambda: QueryService(process, gate or OpenGate(), **more))
+async def served(
+    process: Process, gate: Gate | None = None, *, stalled_s: float = STALLED_S, **more: Any
+) -> AsyncIterator[Any]:
+    server = QueryServer(lambda: QueryService(process, gate or OpenGate(), **more), stalled_s=stalled_s)
     await server.start("127.0.0.1", 0)
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -187,7 +189,7 @@ async def test_other_calls_answer_as_the_pages_do(monkeypatch: pytest.MonkeyPatc
         ] is Code.NOT_FOUND
         code, text = await refused(stub.Why(pb.WhyRequest(namespace="a/b", name="c")))
         assert (code, "give its metadata.name" in text) == (Code.INVALID_ARGUMENT, True)
-        code, text = await refused(stub.Drain(pb.DrainRequest(node_name="n" * 20_000)))
+        code, text = await refused(stub.Drain(pb.DrainRequest(node_name="n" * 2_000)))
         assert (code, "is no name of an object" in text) == (Code.INVALID_ARGUMENT, True)
         code, text = await refused(stub.Fit(pb.FitRequest(pod=b" " * 1_572_865)))
         assert (code, "pod has 1572865 bytes" in text) == (Code.RESOURCE_EXHAUSTED, True)
@@ -292,7 +294,7 @@ def template(**more: Any) -> pb.NodeTemplate:
         (
             pb.SimulateRequest(pods=[b" " * (33 * 1024 * 1024)]),
             Code.RESOURCE_EXHAUSTED,
-            "and the limit is 33554432: ask about fewer pods at a time",
+            "and the limit of Simulate is 33554432: ask about fewer pods at a time",
         ),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -403,6 +405,170 @@ async def test_request_of_a_stranger_is_not_read() -> None:
                     assert (await refused(call))[0] is code
         finally:
             await server.stop()
+
+
+class Sent:
+    """A call whose request is sent by the test: bytes as they are, at any time or never."""
+
+    def __init__(self, stub: Any, method: str, token: str) -> None:
+        channel: Any = stub
+        path = f"/berth.query.v1.QueryService/{method}"
+        self.call = channel.stream_stream(path)(metadata=(("authorization", f"Bearer {token}"),))
+        self.end = asyncio.create_task(self._end())
+
+    async def _end(self) -> tuple[grpc.StatusCode, str]:
+        with suppress(grpc.aio.AioRpcError):
+            while await self.call.read() is not grpc.aio.EOF:
+                pass
+        return await self.call.code(), await self.call.details() or ""
+
+    async def refused(self) -> tuple[grpc.StatusCode, str]:
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.shield(self.end)
+
+
+async def holder_and_refusal(channel: Any, method: str) -> tuple[Sent, tuple[grpc.StatusCode, str]]:
+    """Make two calls without a request; return the one that holds the place, and the end of the other."""
+    calls = [Sent(channel, method, "") for _ in range(2)]
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait([one.end for one in calls], return_when=asyncio.FIRST_COMPLETED)
+    ended, holder = sorted(calls, key=lambda one: not one.end.done())
+    return holder, ended.end.result()
+
+
+@asynccontextmanager
+async def raw(process: Process, gate: Gate, **more: Any) -> AsyncIterator[Any]:
+    server = QueryServer(lambda: QueryService(process, gate, **more))
+    await server.start("127.0.0.1", 0)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            yield channel
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("method", ["Fit", "Queue"])
+async def test_caller_without_the_right_is_refused_before_the_request_comes(method: str) -> None:
+    options = ServingOptions()
+    gate = ReviewingGate(Authentication(options, Reviews()), Authorization(options, Reviews()))
+    async with World([node("n0")]) as world, raw(Process(world.host), gate) as channel:
+        code, text = await Sent(channel, method, "good").refused()
+        assert (code, f"/berth/v1/{method.lower()}: grant" in text) == (Code.PERMISSION_DENIED, True)
+
+
+async def test_place_of_a_simulation_is_taken_before_its_request_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(query_service, "MOST_OPEN", 1)
+    request = pb.SimulateRequest(pods=[GOOD]).SerializeToString()
+    async with World([node("n0")]) as world, raw(Process(world.host), OpenGate()) as channel:
+        full = (Code.RESOURCE_EXHAUSTED, "1 simulations are open: ask again when one has ended")
+        first, refusal = await holder_and_refusal(channel, "Simulate")
+        assert refusal == full
+        await first.call.write(request)
+        assert (await first.refused())[0] is Code.OK
+        gone, refusal = await holder_and_refusal(channel, "Simulate")
+        assert refusal == full
+        gone.call.cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                last = Sent(channel, "Simulate", "")
+                await last.call.write(request)
+                if (await last.refused())[0] is Code.OK:
+                    break
+
+
+async def test_request_that_does_not_arrive_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_service, "MOST_READ", 1)
+    process = Process(None)
+    async with World([node("n0")]) as world:
+        process.host = world.host
+        async with raw(process, OpenGate(), read_s=0.2, short_read_s=0.3) as channel:
+            for method, seconds in (("Simulate", 0.2), ("Fit", 0.3), ("Queue", 0.3), ("Drain", 0.3)):
+                code, text = await Sent(channel, method, "").refused()
+                assert code is Code.DEADLINE_EXCEEDED
+                assert text.startswith(f"the request did not arrive within {seconds} s: send a smaller one")
+        async with raw(process, OpenGate(), short_read_s=1.0) as channel:
+            first = Sent(channel, "Drain", "")
+            # The calls whose right is known have their own turns.
+            queue = Sent(channel, "Queue", "")
+            await queue.call.write(b"")
+            assert (await queue.refused())[0] is Code.OK
+            await first.call.write(b"")
+            assert (await first.refused())[0] is Code.INVALID_ARGUMENT
+            second, refusal = await holder_and_refusal(channel, "Why")
+            assert (
+                refusal
+                == (
+                    Code.RESOURCE_EXHAUSTED,
+                    "1 other requests have not arrived yet: ask again soon",
+                )
+                or refusal[0] is Code.DEADLINE_EXCEEDED
+            )
+            assert (await second.refused())[0] in (Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
+
+
+@pytest.mark.parametrize("method", ["Simulate", "Fit", "Queue", "Drain", "Why"])
+async def test_call_without_a_request_and_one_of_other_bytes_are_refused(method: str) -> None:
+    async with World([node("n0")]) as world, raw(Process(world.host), OpenGate()) as channel:
+        empty = Sent(channel, method, "")
+        await empty.call.done_writing()
+        assert await empty.refused() == (
+            Code.INVALID_ARGUMENT,
+            "the call has no request: send one",
+        )
+        strange = Sent(channel, method, "")
+        await strange.call.write(b"\xff")
+        assert await strange.refused() == (
+            Code.INVALID_ARGUMENT,
+            "the request is no message of this call",
+        )
+        for mebibytes, words in ((33, f"the limit of {method} is "), (41, "message larger than max")):
+            huge = Sent(channel, method, "")
+            await huge.call.write(b" " * (mebibytes * 1024 * 1024))
+            code, text = await huge.refused()
+            assert code is Code.RESOURCE_EXHAUSTED
+            assert words in text
+        queue = Sent(channel, "Queue", "")
+        await queue.call.write(b"")
+        assert (await queue.refused())[0] is Code.OK
+
+
+async def test_stream_that_nobody_reads_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_service, "MOST_OPEN", 1)
+    full = pb.SimulateResponse(pods=[pb.PodAnswer(message="m" * 1024 * 1024)])
+    simulated = query_service.messages_of
+
+    async def long(host: Any, request: pb.SimulateRequest) -> AsyncIterator[pb.SimulateResponse]:
+        if len(request.pods) == 1:
+            async for answer in simulated(host, request):
+                yield answer
+        for _ in range(64 if len(request.pods) > 1 else 0):  # more than gRPC keeps for a reader
+            yield full
+
+    monkeypatch.setattr(query_service, "messages_of", long)
+    async with World([node("n0")]) as world, served(Process(world.host), stalled_s=0.5) as stub:
+        unread = stub.Simulate(pb.SimulateRequest(pods=[GOOD] * 2))
+        await unread.read()
+        async with asyncio.timeout(PATIENCE_S):
+            # The first call still waits for its reader when the place is free.
+            while (await refused_or_none(stub.Simulate(pb.SimulateRequest(pods=[GOOD])))) is not None:
+                await asyncio.sleep(0.05)
+            with suppress(grpc.aio.AioRpcError):
+                while await unread.read() is not grpc.aio.EOF:
+                    pass
+            assert await unread.code() is Code.DEADLINE_EXCEEDED
+        text = await unread.details() or ""
+        assert "took no message of the answer for 0.5 s: read the stream as it comes" in text
+
+
+async def refused_or_none(call: Any) -> grpc.StatusCode | None:
+    try:
+        async for _ in call:
+            pass
+    except grpc.aio.AioRpcError as err:
+        return err.code()
+    return None
 
 
 def free_port() -> int:

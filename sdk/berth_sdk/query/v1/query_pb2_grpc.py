@@ -38,7 +38,8 @@ class QueryServiceStub(object):
     questions. The message names the limit and the cure.
     FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
     UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-    DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+    DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+    cure. Or the client's own deadline for the call has passed.
     """
 
     def __init__(self, channel):
@@ -87,7 +88,8 @@ class QueryServiceServicer(object):
     questions. The message names the limit and the cure.
     FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
     UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-    DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+    DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+    cure. Or the client's own deadline for the call has passed.
     """
 
     def Simulate(self, request, context):
@@ -208,7 +210,8 @@ class QueryService(object):
     questions. The message names the limit and the cure.
     FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
     UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-    DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+    DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+    cure. Or the client's own deadline for the call has passed.
     """
 
     @staticmethod

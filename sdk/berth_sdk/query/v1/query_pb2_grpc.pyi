@@ -49,7 +49,8 @@ class QueryServiceStub:
                            questions. The message names the limit and the cure.
       FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
       UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-      DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+      DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+                           cure. Or the client's own deadline for the call has passed.
     """
 
     @_typing.overload
@@ -120,7 +121,8 @@ class QueryServiceAsyncStub(QueryServiceStub):
                            questions. The message names the limit and the cure.
       FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
       UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-      DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+      DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+                           cure. Or the client's own deadline for the call has passed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -187,7 +189,8 @@ class QueryServiceServicer:
                            questions. The message names the limit and the cure.
       FAILED_PRECONDITION  this replica is on standby. The client asks the leader.
       UNAVAILABLE          the scheduler starts or stops. The client repeats the call with backoff.
-      DEADLINE_EXCEEDED    the client's own deadline for the call has passed.
+      DEADLINE_EXCEEDED    the request did not arrive in time, or the client did not read the answer; the message has the
+                           cure. Or the client's own deadline for the call has passed.
     """
 
     def Simulate(
