@@ -1,7 +1,7 @@
 """`berth fit` and `berth drain`: questions to a simulated cluster, after its own pods have found their nodes.
 
-Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not; 2 bad input; 4 a rule
-did not run, with `--strict`; 130 Ctrl-C.
+Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not or would be lost; 2 bad
+input; 4 a rule did not run, with `--strict`; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 from berth_host.app import Host
 from berth_host.cli import standard_input
 from berth_host.cli.commands import INTERRUPTED
+from berth_host.cli.drain_force import force_option, is_refused
 from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.pod_file import pod_in
 from berth_host.cli.rendering.fit import drain_text, fit_text
@@ -58,13 +59,14 @@ def fit(output: str, **options: Any) -> None:
 @click.command()
 @click.argument("node", metavar="NODE")
 @simulation_options
-def drain(node: str, output: str, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps there.
+@force_option
+def drain(node: str, output: str, force: bool, **options: Any) -> None:
+    """Say which pods of NODE could not move elsewhere, which a budget keeps there, and which would be lost.
 
     The pods of the manifests find their nodes first. Then all pods of NODE look for another node, one after
     the other, in the order in which the budgets let them go. Nothing is evicted.
 
-    Exit codes: 0 all pods could leave, 3 some could not, 2 bad input.
+    Exit codes: 0 all pods could leave, 3 some could not or have no controller, 2 bad input.
     """
 
     async def question(host: Host) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def drain(node: str, output: str, **options: Any) -> None:
 
     answer = _answer(question, options)
     _show(answer, output, drain_text)
-    sys.exit(DOES_NOT_FIT if answer["stuck"] or answer["blocked"] else 0)
+    sys.exit(DOES_NOT_FIT if answer["stuck"] or answer["blocked"] or is_refused(answer, force) else 0)
 
 
 def _answer(question: Question, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,14 +166,16 @@ class DrainAnswer:
     """The answer about the pods of one node.
 
     `moves`: the pods that would be evicted, in that order; each has its new node, or none. `refused`: those
-    of them that are not evicted at once, by `namespace/name`. `stay`: pods that a drain leaves alone, with
-    the reason.
+    of them that are not evicted at once, by `namespace/name`. `unmanaged`: those of them without a
+    controller: nobody makes another pod after the eviction, and `kubectl drain` refuses them without --force.
+    `stay`: pods that a drain leaves alone, with the reason.
     """
 
     node: str
     moves: Sequence[PodFit]
     stay: Mapping[str, str]
     refused: Mapping[str, Eviction] = field(default_factory=dict)
+    unmanaged: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
 
     @property
@@ -194,6 +196,7 @@ class DrainAnswer:
                 {
                     "pod": one.pod,
                     "to": one.node or None,
+                    "hasController": one.pod not in self.unmanaged,
                     "message": one.message,
                     "rejections": [] if one.node else [item.as_json() for item in one.rejections],
                     **_eviction_json(self.refused.get(one.pod)),
@@ -202,6 +205,7 @@ class DrainAnswer:
             ],
             "stuck": len(self.stuck),
             "blocked": len(self.blocked),
+            "unmanaged": len(self.unmanaged),
             "stay": [{"pod": pod, "reason": reason} for pod, reason in self.stay.items()],
             "notes": list(self.notes),
         }

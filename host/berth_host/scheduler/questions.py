@@ -117,7 +117,8 @@ class Questions:
         The pods that their PodDisruptionBudgets let go leave the node at once, as in a drain, and are then
         placed one after the other, those of the highest priority first. Then the next ones leave, for which
         those made room in their budgets, and so on; at last those that no budget lets go. Nobody is preempted
-        for them. Raises UnknownObjectError.
+        for them. A pod without a controller takes its room, too, for who makes it anew. Raises
+        UnknownObjectError.
         """
         scheduler, snapshot = self._host.scheduler, self._host.snapshot
         async with scheduler.undisturbed() as about:
@@ -132,7 +133,12 @@ class Questions:
             moves, refused = await self._rounds(node_name, leaving, about)
         notes = [_UNWATCHED] if self._host.budgets is None else []
         return DrainAnswer(
-            node=node_name, moves=moves, stay=dict(sorted(stay.items())), refused=refused, notes=notes
+            node=node_name,
+            moves=moves,
+            stay=dict(sorted(stay.items())),
+            refused=refused,
+            unmanaged=frozenset(pod.key for pod in leaving if not is_replaced(pod)),
+            notes=notes,
         )
 
     async def _rounds(

@@ -59,8 +59,8 @@ def test_drain_names_the_pods_that_could_not_move(run: Run, write: Write) -> Non
     cluster = write(
         node_object("a"),
         node_object("b", cpu="1"),
-        pod_object("small", cpu="1", nodeName="a"),
-        pod_object("large", cpu="2", nodeName="a"),
+        replica("small", "web", "a", cpu="1"),
+        replica("large", "web", "a", cpu="2"),
     )
     result = run("drain", "a", "-f", cluster)
     assert result.exit_code == 3, result.output
@@ -75,10 +75,35 @@ def test_drain_names_the_pods_that_could_not_move(run: Run, write: Write) -> Non
     assert (unknown.exit_code, unknown.stderr) == (2, "there is no node c\n")
 
 
-def replica(name: str, app: str, node: str) -> dict[str, Any]:
+def test_drain_names_the_pods_that_no_controller_makes_anew(run: Run, write: Write) -> None:
+    cluster = write(
+        node_object("a"),
+        node_object("b", cpu="1"),
+        replica("web", "web", "a"),
+        pod_object("alone", cpu="100m", nodeName="a"),
+    )
+    result = run("drain", "a", "-f", cluster)
+    assert result.exit_code == 3, result.output
+    assert result.stdout == (
+        "a: 1 of 2 pods could move elsewhere, 1 without a controller would be lost\n\n"
+        "WOULD MOVE\n  POD           TO\n  default/web   b\n\n"
+        "WOULD BE LOST (no controller makes them anew: kubectl drain refuses them without --force)\n"
+        "  POD             FITS ON\n  default/alone   b\n"
+    )
+    forced = run("drain", "a", "-f", cluster, "--force", "-o", "json")
+    assert forced.exit_code == 0
+    value = json.loads(forced.stdout)
+    assert {move["pod"]: move["hasController"] for move in value["moves"]} == {
+        "default/web": True,
+        "default/alone": False,
+    }
+    assert (value["unmanaged"], value["stuck"]) == (1, 0)
+
+
+def replica(name: str, app: str, node: str, **more: Any) -> dict[str, Any]:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": True}
     metadata = {"labels": {"app": app}, "ownerReferences": [owner]}
-    return pod_object(name, metadata=metadata, nodeName=node)
+    return pod_object(name, metadata=metadata, nodeName=node, **more)
 
 
 def budget(app: str, **spec: object) -> dict[str, Any]:

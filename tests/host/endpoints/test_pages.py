@@ -121,6 +121,7 @@ async def test_drain_is_answered_and_an_unknown_node_is_not_found(port: Served) 
     value = json.loads((await port.ask("GET", "/berth/v1/nodes/small-1/drain", token="reads")).body)
     assert [(item["pod"], item["to"]) for item in value["moves"]] == [("default/old", "small-0")]
     assert (value["blocked"], value["moves"][0]["round"], value["notes"]) == (0, 1, [])
+    assert (value["unmanaged"], value["moves"][0]["hasController"]) == (1, False)
     reply = await port.ask("GET", "/berth/v1/nodes/small-9/drain", token="reads")
     assert (reply.status, "there is no node small-9: did you mean small-" in reply.body) == (404, True)
 

@@ -207,6 +207,7 @@ async def test_drained_pods_take_room_from_each_other_and_the_most_important_goe
         assert answer.moves[1].message == (
             "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were being drained."
         )
+        assert answer.unmanaged == {"default/high", "default/low"}
         assert answer.stay == {
             "default/agent": "belongs to a DaemonSet",
             "default/other": "is placed by another scheduler, other",
@@ -255,6 +256,7 @@ async def test_pods_leave_in_the_rounds_that_their_budget_lets_go() -> None:
         ("default/db-1", ""),
         ("default/db-2", ""),
     ]
+    assert answer.unmanaged == {"default/web"}
     waits = "PodDisruptionBudget default/db waits for the replacement of "
     assert {pod: (one.round, one.message) for pod, one in answer.refused.items()} == {
         "default/db-1": (2, f"{waits}default/db-0"),

@@ -1,7 +1,7 @@
 """`kubectl berth fit` and `kubectl berth drain`: questions to a running host that change nothing.
 
-Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not; 4 there is no such
-node; 1 no answer; 2 wrong usage.
+Exit codes: 0 the pod fits, or all pods could leave; 3 it does not, or some could not or would be lost; 4
+there is no such node; 1 no answer; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 
 from berth_host import log
 from berth_host.cli import standard_input
+from berth_host.cli.drain_force import force_option, is_refused
 from berth_host.cli.input_errors import reported
 from berth_host.cli.kubectl.asking import BAD_USAGE, AskError
 from berth_host.cli.kubectl.command import asked, fail, unreadable
@@ -57,18 +58,20 @@ def fit(path: str, output: str, **options: Any) -> None:
 @_OUTPUT
 @server_options
 @finding_options
-def drain(node: str, output: str, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, and which ones a budget keeps.
+@force_option
+def drain(node: str, output: str, force: bool, **options: Any) -> None:
+    """Say which pods of NODE could not move elsewhere, which a budget keeps there, and which would be lost.
 
     Nothing is evicted.
 
-    Exit codes: 0 all pods could leave, 3 some could not, 4 no such node, 1 no answer, 2 wrong usage.
+    Exit codes: 0 all pods could leave, 3 some could not or have no controller, 4 no such node, 1 no answer,
+    2 wrong usage.
     """
     log.configure("ERROR")
     if not node or "/" in node or node in (".", "..") or not node.isprintable():
         fail(AskError(f"{node!r} is not the name of a node", BAD_USAGE))
     value = _asked(options, f"/berth/v1/nodes/{quote(node, safe='')}/drain", output, drain_text)
-    sys.exit(DOES_NOT_FIT if value.get("stuck") or value.get("blocked") else 0)
+    sys.exit(DOES_NOT_FIT if value.get("stuck") or value.get("blocked") or is_refused(value, force) else 0)
 
 
 def _asked(

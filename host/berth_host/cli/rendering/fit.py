@@ -9,6 +9,7 @@ from berth_host.cli.rendering.columns import columns, count_of
 
 _SHOWN: Final = 10
 _NAMED: Final = 4
+_LOST: Final = "WOULD BE LOST (no controller makes them anew: kubectl drain refuses them without --force)"
 
 
 def fit_text(answer: Mapping[str, Any]) -> str:
@@ -39,13 +40,18 @@ def fit_text(answer: Mapping[str, Any]) -> str:
 
 
 def drain_text(answer: Mapping[str, Any]) -> str:
-    """Return the pods of the node that could not move, with the reasons, then those that could, then those
-    that a budget does not let go at once.
+    """Return the pods of the node that could not move, with the reasons, then those that could, those that
+    nobody would make anew, and those that a budget does not let go at once.
     """
     moves, stay = answer["moves"], answer["stay"]
     refused = [item for item in moves if item["refusal"]]
     stuck = [item for item in moves if not item["to"]]
-    could = f"{len(moves) - len(stuck)} of {count_of(len(moves), 'pod')} could move elsewhere"
+    # An older host does not say so.
+    lost = [item for item in moves if not item.get("hasController", True)]
+    moving = [(item["pod"], item["to"]) for item in moves if item["to"] and item not in lost]
+    could = f"{len(moving)} of {count_of(len(moves), 'pod')} could move elsewhere"
+    if lost:
+        could += f", {len(lost)} without a controller would be lost"
     if refused:
         could += f", budgets let {len(moves) - len(refused)} go at once"
     sections = [f"{answer['node']}: {could}"]
@@ -53,9 +59,11 @@ def drain_text(answer: Mapping[str, Any]) -> str:
         rows = [row for item in stuck for row in _why(item)]
         table = columns(("POD", "PLUGIN", "NODES", "REASON"), rows, right=(2,), indent=2)
         sections.append(f"COULD NOT MOVE\n{table}")
-    if len(moves) > len(stuck):
-        moving = [(item["pod"], item["to"]) for item in moves if item["to"]]
+    if moving:
         sections.append(f"WOULD MOVE\n{columns(('POD', 'TO'), moving, indent=2)}")
+    if lost:
+        table = columns(("POD", "FITS ON"), [(item["pod"], item["to"] or "-") for item in lost], indent=2)
+        sections.append(f"{_LOST}\n{table}")
     if refused:
         rows = [(item["pod"], str(item["round"] or "never"), item["refusal"]) for item in refused]
         sections.append(f"WAIT FOR A BUDGET\n{columns(('POD', 'ROUND', 'WHY'), rows, indent=2)}")

@@ -138,7 +138,8 @@ class QueryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Says which pods of a node could not go elsewhere if the node were drained.
+        """Says which pods of a node could not go elsewhere if the node were drained, which a budget keeps there, and which
+        have no controller that makes them anew.
 
         Right: get on /berth/v1/nodes/NODE/drain.
         Caller: anybody, at any time.

@@ -91,7 +91,8 @@ class QueryServiceStub:
     Repeat: yes, pure.
     """
     Drain: _grpc.UnaryStreamMultiCallable[_query_pb2.DrainRequest, _query_pb2.DrainResponse]
-    """Says which pods of a node could not go elsewhere if the node were drained.
+    """Says which pods of a node could not go elsewhere if the node were drained, which a budget keeps there, and which
+    have no controller that makes them anew.
 
     Right: get on /berth/v1/nodes/NODE/drain.
     Caller: anybody, at any time.
@@ -160,7 +161,8 @@ class QueryServiceAsyncStub(QueryServiceStub):
     Repeat: yes, pure.
     """
     Drain: _aio.UnaryStreamMultiCallable[_query_pb2.DrainRequest, _query_pb2.DrainResponse]  # type: ignore[assignment]
-    """Says which pods of a node could not go elsewhere if the node were drained.
+    """Says which pods of a node could not go elsewhere if the node were drained, which a budget keeps there, and which
+    have no controller that makes them anew.
 
     Right: get on /berth/v1/nodes/NODE/drain.
     Caller: anybody, at any time.
@@ -246,7 +248,8 @@ class QueryServiceServicer:
         request: _query_pb2.DrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_query_pb2.DrainResponse], _abc.AsyncIterator[_query_pb2.DrainResponse]]:
-        """Says which pods of a node could not go elsewhere if the node were drained.
+        """Says which pods of a node could not go elsewhere if the node were drained, which a budget keeps there, and which
+        have no controller that makes them anew.
 
         Right: get on /berth/v1/nodes/NODE/drain.
         Caller: anybody, at any time.

@@ -299,9 +299,10 @@ async def test_fit_without_the_right_names_the_verb_and_the_path(ask: Ask, tmp_p
 async def test_drain_lists_who_could_move_and_where(ask: Ask) -> None:
     result = await ask("drain", "small-1")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (
-        0,
-        "small-1: 1 of 1 pod could move elsewhere",
+        3,
+        "small-1: 0 of 1 pod could move elsewhere, 1 without a controller would be lost",
     )
-    assert "WOULD MOVE\n  POD           TO\n  default/old   small-0\n" in result.stdout
+    assert "  POD           FITS ON\n  default/old   small-0\n" in result.stdout
+    assert (await ask("drain", "small-1", "--force")).exit_code == 0
     assert (await ask("drain", "small-9")).exit_code == 4
     assert (await ask("drain", "a/b")).exit_code == 2
