@@ -85,6 +85,14 @@ class Extenders:
         """True if some extender prioritizes."""
         return bool(self._prioritizers)
 
+    def knowing_nodes(self, pod: Pod) -> list[str]:
+        """Return the names of the extenders that judge the pod's nodes and read of a node its name alone."""
+        return [
+            client.name
+            for client in dict.fromkeys((*self._filters, *self._prioritizers))
+            if client.settings.node_cache_capable and client.is_interested(pod)
+        ]
+
     @property
     def stats(self) -> dict[str, PluginStats]:
         """The calls of each extender, by its name."""
@@ -101,7 +109,8 @@ class Extenders:
         """Return the rows of `rows` (positions in `statuses.table`) that all extenders pass, and SUCCESS, or
         the error that ends the attempt.
 
-        Writes refusals to `statuses`, and those of nodes that the snapshot lacks to `cycle.strays`.
+        Writes refusals to `statuses`, and those of nodes that the snapshot lacks to `cycle.strays`. Nodes
+        that an extender cannot know (`cycle.made_up`) pass it without a call.
         """
         nodes = statuses.table
         for client in self._filters:
@@ -109,8 +118,12 @@ class Extenders:
                 break
             if not client.is_interested(cycle.pod):
                 continue
+            known = _known_rows(client, cycle, nodes, rows)
+            if not len(known):
+                continue
             try:
-                rows = await self._filter(client, cycle, statuses, nodes, rows)
+                passed = await self._filter(client, cycle, statuses, nodes, known)
+                rows = passed if known is rows else rows[~np.isin(rows, np.setdiff1d(known, passed))]
             except ExtenderError as err:
                 ignorable = client.settings.ignorable
                 verb = client.settings.filter_verb
@@ -196,7 +209,9 @@ class Extenders:
         self, client: ExtenderClient, cycle: Cycle, nodes: NodeTable
     ) -> NDArray[np.int64] | None:
         settings = client.settings
-        rows = np.arange(len(nodes), dtype=np.intp)
+        rows = _known_rows(client, cycle, nodes, np.arange(len(nodes), dtype=np.intp))
+        if not len(rows):
+            return None
         try:
             body = self._bodies.about_nodes(cycle.pod, nodes, rows, by_name=settings.node_cache_capable)
             raw = await client.post(settings.prioritize_verb, body, cycle)
@@ -316,6 +331,14 @@ class _Verdict:
     refused: Sequence[tuple[Status, NDArray[np.intp]]]
     strays: Mapping[str, Status]
     error: str
+
+
+def _known_rows(client: ExtenderClient, cycle: Cycle, nodes: NodeTable, rows: Rows) -> Rows:
+    """Return those of `rows` about which the extender can be asked; `rows` itself if it knows all of them."""
+    if cycle.made_up is None or not client.settings.node_cache_capable:
+        return rows
+    strange = cycle.made_up.take(nodes.slots.take(rows))
+    return rows[~strange] if strange.any() else rows
 
 
 def _verdict(client: ExtenderClient, raw: bytes, nodes: NodeTable) -> _Verdict:

@@ -390,6 +390,10 @@ class Cycle(CycleRecord):
     """The pods with a nominated node that count for this pod."""
     kept: KeptAnswers | None = None
     """The kept answers about equal pods; None: there are none."""
+    made_up: NDArray[np.bool_] | None = None
+    """bool by slot: the nodes that only the question knows, as those of templates; None: there is none. An
+    extender with nodes of its own (nodeCacheCapable) is not asked about them.
+    """
     strays: Mapping[str, Status] = {}  # replaced, never changed
     """Refusals by HTTP extenders of nodes that the snapshot lacks, by name. Their reasons count."""
     unexplained: Mapping[str, NDArray[np.intp]] = {}  # replaced, never changed

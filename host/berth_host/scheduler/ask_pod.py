@@ -49,12 +49,14 @@ class Among:
 
     `allowed`: bool[n], the nodes that the pod may get. `stands_for`: intp[n], for each node the row whose
     verdict counts for it: its own, or that of a node that differs in nothing but its name. `preferred`:
-    bool[n]; if the pod fits on some of these, it gets one of them. None: no node is preferred.
+    bool[n]; if the pod fits on some of these, it gets one of them. None: no node is preferred. `made_up`: see
+    `Cycle.made_up`.
     """
 
     allowed: NDArray[np.bool_]
     stands_for: Rows
     preferred: NDArray[np.bool_] | None = None
+    made_up: NDArray[np.bool_] | None = None
 
     @classmethod
     def only(cls, row: int, node_count: int) -> Among:
@@ -169,7 +171,7 @@ async def search_pod(
 ) -> Found:
     """Return the node that the pod would get among some. The other arguments are those of `ask_pod`."""
     algorithm = _AmongSome(profile, among)
-    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=scores, preferred=among.preferred)
+    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=scores, among=among)
     return await _asked_about(asked, steps, profile, nodes, pod, about)
 
 
@@ -243,14 +245,15 @@ class _Asked:
         *,
         preempts: bool,
         scores: bool,
-        preferred: NDArray[np.bool_] | None = None,
+        among: Among | None = None,
     ) -> None:
         self._steps = steps
         self._algorithm = algorithm
         self._without = without
         self._promised = promised
         self._scores = scores
-        self._preferred = preferred
+        self._preferred = None if among is None else among.preferred
+        self._made_up = None if among is None else among.made_up
         self._make_room: Callable[[Attempt, NodeStatuses], Awaitable[str | None]] | None = (
             self._post_filter if preempts else None
         )
@@ -260,6 +263,7 @@ class _Asked:
         found = Found(attempt=attempt, fits=attempt.feasible)
         try:
             self._steps.open(attempt, nodes)
+            attempt.made_up = self._made_up
             if self._promised is not None:
                 attempt.nominated = NominatedPods.of(attempt.nodes, self._promised)
             found.status = await self._algorithm.find_feasible(attempt, SearchStart())

@@ -190,7 +190,23 @@ class Simulation:
         self._placed_count = 0
         self._slice_count = 0
         self._held_s = 0.0
-        self._notes = list(wanted.notes)
+        self._notes = [*wanted.notes, *self._about_extenders()]
+
+    def _about_extenders(self) -> list[str]:
+        """Return a note for each extender that cannot be asked about nodes of templates."""
+        if not self._templates:
+            return []
+        names = [
+            name
+            for profile, pod in zip(self._profiles, self._wanted.pods, strict=True)
+            for name in profile.algorithm.extenders.knowing_nodes(pod)
+        ]
+        return [
+            f"{name} was not asked about nodes of templates: it knows nodes by their names alone"
+            " (nodeCacheCapable: true), and these do not exist; set nodeCacheCapable: false if it can judge"
+            " whole nodes"
+            for name in dict.fromkeys(names)
+        ]
 
     async def run(self) -> AsyncGenerator[Sequence[Placement], None]:
         """Yield the answers, slice by slice, in the order in which the pods were asked about.
@@ -399,6 +415,10 @@ class _Asked:
             self._rows.append(rows)
             self.templates[rows], self.ordinals[rows] = number, np.arange(len(rows))
             self._existing[rows] = False
+        self._made_up: NDArray[np.bool_] | None = None
+        if any(slots):
+            self._made_up = np.zeros(nodes.slot_count, dtype=np.bool_)
+            self._made_up[nodes.slots[~self._existing]] = True
         for number, ordinal in used:
             self._used[self._rows[number][ordinal]] = True
         for number in range(len(slots)):
@@ -417,6 +437,7 @@ class _Asked:
             allowed=~self._existing if wanted.only_templates else self._everywhere,
             stands_for=self._stands_for if shares else self._own,
             preferred=self._existing | self._used if wanted.fills_used_nodes else None,
+            made_up=self._made_up,
         )
 
     def _choose(self, number: int) -> None:

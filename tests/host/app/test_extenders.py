@@ -15,6 +15,7 @@ from berth_host.app.reload import reload
 from berth_host.cli.lapses import lapses_of
 from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
+from berth_host.explain.simulated import SimulationAsked, TemplateAsked
 from berth_host.metrics.exposition import Exposition
 from berth_sdk.kube_object import ObjectRef
 from support.accidents import no_accidents
@@ -59,12 +60,12 @@ class ScriptedExtender:
 
 
 def configuration(url: str, verbs: Sequence[str], extender: str = "", more: str = "") -> str:
+    capable = "" if "nodeCacheCapable" in extender else ", nodeCacheCapable: true"
     named = "".join(f"{verb}Verb: {verb}, " for verb in verbs)
     return (
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"podInitialBackoffSeconds: 1\n{more}"
-        f"extenders: [{{urlPrefix: '{url}', {named}nodeCacheCapable: true, weight: 1, httpTimeout: 30s"
-        f"{extender}}}]\n"
+        f"extenders: [{{urlPrefix: '{url}', {named}weight: 1, httpTimeout: 30s{capable}{extender}}}]\n"
     )
 
 
@@ -505,3 +506,53 @@ async def test_reload_during_a_call_closes_the_old_connections_and_loses_no_pod(
         assert extender.calls("prioritize")
         await asyncio.sleep(0.01)
         assert len(extender.server.open_now) <= 2
+
+
+# --- questions about nodes that do not exist ---------------------------------------------------------------
+
+
+async def simulated(world: World, *pods: Json, **options: Any) -> tuple[list[str], list[str]]:
+    """Ask about pods on two nodes of a template; return the places, and the notes of the summary."""
+    template = TemplateAsked(name="new", node=node("new"), count=2)
+    asked = SimulationAsked(pods=pods, templates=[template], **options)
+    simulation = await world.host.ask_simulation(asked)
+    found = [one async for part in simulation.run() for one in part]
+    places = [one.node_name or (f"{one.template}/{one.ordinal}" if one.template else "") for one in found]
+    return places, list(simulation.summary().notes)
+
+
+async def test_extender_with_nodes_of_its_own_is_not_asked_about_nodes_of_templates() -> None:
+    async with running(node("n0"), node("n1"), verbs=ALL) as (world, extender):
+        extender.verbs["filter"] = refusing("no", "n0", "n1")
+        places, notes = await simulated(world, pod("a", cpu="3"), pod("b", cpu="3"), pod("c", cpu="3"))
+        assert places == ["new/0", "new/1", ""]
+        assert [body["NodeNames"] for body in extender.calls("filter")] == [["n0", "n1"]] * 3
+        assert not extender.calls("prioritize")  # no node that it knows is left
+        (note,) = notes
+        (client,) = world.host.extenders.clients
+        assert note.startswith(f"{client.name} was not asked about nodes of templates: it knows nodes by")
+        assert note.endswith("set nodeCacheCapable: false if it can judge whole nodes")
+        extender.verbs["filter"] = refusing("no", "n0")
+        extender.verbs["prioritize"] = lambda _: [{"Host": "n1", "Score": 10}]
+        places, _ = await simulated(world, pod("a"))
+        assert places == ["n1"]
+        assert [body["NodeNames"] for body in extender.calls("prioritize")] == [["n1"]]
+        places, _ = await simulated(world, pod("a"), only_templates=True)
+        assert places == ["new/0"]
+        assert len(extender.calls("filter")) == 4
+
+
+async def test_extender_that_reads_whole_nodes_gets_those_of_templates() -> None:
+    whole = ", nodeCacheCapable: false"
+    async with running(node("n0"), extender=whole) as (world, extender):
+        extender.verbs["filter"] = lambda body: {
+            "Nodes": {"items": [one for one in body["Nodes"]["items"] if one["metadata"]["name"] != "n0"]},
+            "FailedNodes": {"n0": "no"},
+        }
+        places, notes = await simulated(world, pod("a"), pod("b"))
+        assert (set(places), notes) == ({"new/0", "new/1"}, [])
+        assert [one["metadata"]["name"] for one in extender.calls("filter")[0]["Nodes"]["items"]] == [
+            "n0",
+            "berth-template-0-0",
+            "berth-template-0-1",
+        ]
