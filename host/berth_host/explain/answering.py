@@ -249,8 +249,10 @@ def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
     scores = latest.top_scores
     chosen = next((item for item in scores if item.node_name == latest.node_name), None)
     own = next((item for item in scores if item.node_name == node), None)
-    if own is not None and chosen is not None:
-        text = f"the pod fits on {node}, which scored {own.total}; {chosen.node_name} scored {chosen.total}"
+    if own is not None:
+        # Any of the nodes with the highest total is chosen. The record has the first of them.
+        total = own.total if chosen is None else chosen.total
+        text = f"the pod fits on {node}, which scored {own.total}; {latest.node_name} scored {total}"
         return OnNode(node=node, verdict="fits", text=text)
     went = "the pod went to" if latest.outcome is Outcome.BOUND else "the attempt chose"
     text = f"{went} {latest.node_name}; "
@@ -258,7 +260,7 @@ def _not_chosen(latest: Diagnosis, node: str) -> OnNode:
         return OnNode(node=node, verdict="rejected", text=f"{text}{node} did not pass the filters")
     names = ", ".join(item.node_name for item in scores)
     return OnNode(
-        node=node, verdict="notKept", text=f"{text}{node} was rejected, or scored less than {names}"
+        node=node, verdict="notKept", text=f"{text}{node} was rejected, or scored no more than {names}"
     )
 
 

@@ -96,6 +96,10 @@ def _verdicts(latest: Diagnosis) -> Iterator[tuple[str, tuple[str, str, str, int
                 yield name, ("rejected", item.status.plugin, reason, None)
     if latest.outcome in (Outcome.UNSCHEDULABLE, Outcome.ERROR):
         return
-    for score in latest.top_scores:
-        verdict = "chosen" if score.node_name == latest.node_name else "fits"
-        yield score.node_name, (verdict, "", "", score.total)
+    scores = latest.top_scores
+    if latest.node_name:
+        # Any of the nodes with the highest total is chosen. The record has the first of them.
+        yield latest.node_name, ("chosen", "", "", scores[0].total if scores else None)
+    for score in scores:
+        if score.node_name != latest.node_name:
+            yield score.node_name, ("fits", "", "", score.total)

@@ -30,8 +30,10 @@ from berth_host.queue.queued_pod import QueuedEntity
 TRIES_WITHOUT_CHANGE: Final = 5
 _CYCLES_PER_LOOK: Final = 256
 """Scheduling cycles between two checks for pods that requeue each other without end."""
-NEVER_FLUSHED_S: Final = 10.0**9
+NEVER_FLUSHED_S: Final = 10.0**12
 """`HostOptions.max_in_pool_s` of a simulation. The flush is for missed events, and a simulation misses none.
+
+The moment is after the year 9999: no answer names it.
 """
 _POLL_S: Final = 0.002
 _QUIET_LOOKS: Final = 3

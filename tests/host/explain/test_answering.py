@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_host.cli.rendering.why import explanation_text
 from berth_host.explain.answering import pod_answer, unknown_text
+from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import PodAnswer
 from berth_sdk.kube_object import ObjectRef
 from support.holding_world import TAINT, TRANSPORTS, holding_world
@@ -248,6 +250,35 @@ async def test_error_of_a_plugin_is_a_failed_attempt() -> None:
         assert "no idea" in found.explanation.message
         assert found.queue is not None
         assert found.queue.retry_at_s is not None
+
+
+async def test_node_chosen_among_equals_is_told_to_score_as_much_as_the_recorded_ones() -> None:
+    # The record has the first three of five nodes with one total; the chooser takes the smallest name.
+    nodes = [node(name, cpu="8") for name in ("e", "d", "c", "b", "a")]
+    async with World([*nodes, pod("web", cpu="1")]) as world:
+        await world.settle()
+        assert world.node_of("web") == "a"
+        found = await answer(world, "web", node="e")
+        assert [item.node_name for item in found.explanation.scores] == ["e", "d", "c"]
+        total = found.explanation.scores[0].total
+        assert found.on_node is not None
+        assert found.on_node.text == f"the pod fits on e, which scored {total}; a scored {total}"
+        other = (await answer(world, "web", node="b")).on_node
+        assert other is not None
+        assert other.text == "the pod went to a; b was rejected, or scored no more than e, d, c"
+        table = await nodes_answer(world.host, "default/web")
+        assert table is not None
+        row = next(row for row in table["nodes"] if row[0] == "a")
+        assert row[-4:] == ["chosen", "", "", total]
+        text = explanation_text(found.explanation)
+        assert text.endswith("\n  a, which was chosen, has the same total\n")
+
+
+async def test_simulation_names_no_moment_at_which_an_unschedulable_pod_is_tried_again() -> None:
+    async with World([node("a", cpu="2"), pod("huge", cpu="8")]) as world:
+        await world.settle()
+        found = await answer(world, "huge")
+        assert (found.state.value, found.queue and found.queue.retry_at_s) == ("unschedulable", None)
 
 
 def _text(found: PodAnswer, step: str) -> str:

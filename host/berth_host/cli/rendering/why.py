@@ -38,7 +38,13 @@ def attempt_parts(explanation: Explanation) -> list[str]:
     if explanation.nearest:
         parts.append("NEAREST FIT\n" + _nearest(explanation.nearest))
     if explanation.scores:
-        parts.append("BEST NODES (weighted score per plugin)\n" + _scores(explanation.scores))
+        table = _scores(explanation.scores)
+        totals = {item.total for item in explanation.scores}
+        names = [item.node_name for item in explanation.scores]
+        if explanation.node and explanation.node not in names and len(totals) == 1:
+            # Any of the nodes with the highest total is chosen. The record has the first of them.
+            table += f"\n  {explanation.node}, which was chosen, has the same total"
+        parts.append(f"BEST NODES (weighted score per plugin)\n{table}")
     return parts
 
 
