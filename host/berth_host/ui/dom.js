@@ -1,5 +1,8 @@
 // Makes elements, and the texts that several views share.
 
+const LONG = 1000;
+const LONG_SHOWN = 300;
+
 /** Return an element. `props`: properties and attributes; `children`: elements and texts, null is left out. */
 export function el(tag, props = {}, ...children) {
   const made = document.createElement(tag);
@@ -17,15 +20,26 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Return a table that scrolls by itself where it is too wide. `columns`: {title, number}; `rows`: lists of texts and elements, the first one names the row. */
+/** Return a text; of a long one its beginning, to open. `name`: what no other list of the view is called. */
+export function long(text, name) {
+  if (text.length <= LONG) return text;
+  return el("details", { "data-name": name }, el("summary", {}, `${text.slice(0, LONG_SHOWN)}… (${count(text.length, "letter")})`),
+    el("p", {}, text));
+}
+
+/** Return a table that scrolls by itself where it is too wide. `columns`: {title, number, isText}; `rows`: lists of texts and elements, the first one names the row. */
 export function table(caption, columns, rows) {
   const cell = (row, value, index) =>
-    el(index ? "td" : "th", { scope: index ? null : "row", class: columns[index].number ? "number" : null }, value ?? "");
+    el(index ? "td" : "th", { scope: index ? null : "row", class: kindOf(columns[index]) }, value ?? "");
   return el("div", { class: "wide" }, el("table", {},
     el("caption", {}, caption),
     el("thead", {}, el("tr", {}, columns.map((column) =>
-      el("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
+      el("th", { scope: "col", class: kindOf(column) }, column.title)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, index) => cell(row, value, index)))))));
+}
+
+function kindOf(column) {
+  return column.number ? "number" : column.isText ? "text" : null;
 }
 
 /**
@@ -108,6 +122,19 @@ export function podField(input, form, chosen) {
     if (isKey) chosen(key);
     else input.reportValidity();
   });
+}
+
+/**
+ * Put what was chosen in a view into its address: for a reload, a bookmark, and the way back from another view.
+ *
+ * `choices`: values by name; "" is left out. Call it for what the user does alone: after a step back the address is
+ * already that of the next view.
+ */
+export function keepChoices(path, choices) {
+  if (location.hash.split("?")[0] !== `#${path}`) return;
+  const query = new URLSearchParams(Object.entries(choices).filter(([, value]) => value)).toString();
+  const address = `#${path}${query ? `?${query}` : ""}`;
+  if (address !== location.hash) history.replaceState(null, "", address);
 }
 
 /** Return the link of a pod's view. `key`: NAMESPACE/NAME. */

@@ -4,11 +4,19 @@ import { clock, count, el, facts, podLink, redraw, span, table } from "./dom.js"
 import { List } from "./list.js";
 import { stateText } from "./pod.js";
 
+const NEAREST_SHOWN = 5;
 const WORDS = {
   PodGroup: "podgroup",
   CompositePodGroup: "compositepodgroup",
   "PodGroup.scheduling.x-k8s.io": "podgroup.scheduling.x-k8s.io",
 };
+
+/** Return what a pod lacks on the nodes that are nearest to a fit. */
+function nearestText(nearest) {
+  const others = nearest.slice(NEAREST_SHOWN).reduce((sum, one) => sum + one.nodes.length, 0);
+  return nearest.slice(0, NEAREST_SHOWN).map((one) => one.text).join("; ")
+    + (others ? `; ${count(others, "other node")} ${others === 1 ? "lacks" : "lack"} more` : "");
+}
 
 export function groupsView(main, _parts, _query, { say, title, watch }) {
   let at = null;
@@ -66,7 +74,7 @@ export function groupView(main, [namespace, name], query, { say, title, watch })
         ["Problems", value.problems.join("; ")],
         ["Last attempt", last && `${last.attempt}: ${last.outcome}. ${last.message}`],
         ["Next member", next && el("a", { href: podLink(next.pod) }, next.pod)],
-        ["It lacks", next?.nearestFit.map((one) => one.text).join("; ")],
+        ["It lacks", next && nearestText(next.nearestFit)],
       ]),
       value.groups.length ? table("Child groups", [{ title: "Group" }, { title: "Kind" }, { title: "Placed", number: true },
         { title: "Needed", number: true }], value.groups.map((one) => [one.podGroup, one.kind, String(one.members.placed),

@@ -90,7 +90,7 @@ export class HeatMap {
     }
     const style = getComputedStyle(this.canvas);
     this.context = this.canvas.getContext("2d");
-    this.colours = { none: style.getPropertyValue("--line"), text: style.color, focus: style.getPropertyValue("--focus") };
+    this.colours = { none: style.getPropertyValue("--line"), text: style.color };
     this.context.setTransform(scale, 0, 0, scale, 0, 0);
     this.context.font = `${Math.floor(this.size * 0.65)}px ${style.fontFamily}`;
     this.context.textAlign = "center";
@@ -127,9 +127,16 @@ export class HeatMap {
     if (this.selected < 0 || this.selected >= this.cells.length) return;
     const x = (this.selected % this.columns) * this.size;
     const y = Math.floor(this.selected / this.columns) * this.size;
-    this.context.lineWidth = 3;
-    this.context.strokeStyle = this.colours.focus;
-    this.context.strokeRect(x + 1.5, y + 1.5, this.size - GAP - 3, this.size - GAP - 3);
+    // Black and white side by side: one of them stands out from every colour of a cell.
+    const frame = (colour, at, width) => {
+      this.context.lineWidth = width;
+      this.context.strokeStyle = colour;
+      const edge = at + width / 2;
+      this.context.strokeRect(x + edge, y + edge, this.size - GAP - 2 * edge, this.size - GAP - 2 * edge);
+    };
+    const width = this.size >= TEXT_FROM ? 2 : 1;
+    frame("#000", 0, width);
+    frame("#fff", width, width);
     this.context.lineWidth = 1;
   }
 

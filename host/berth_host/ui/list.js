@@ -66,6 +66,11 @@ export class List {
     this.draw();
   }
 
+  /** Give a column another title. */
+  rename(column, title) {
+    setText(this.table.tHead.rows[0].cells[column], title);
+  }
+
   draw() {
     const height = this.element.clientHeight;
     const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_PX) - OVERSCAN);

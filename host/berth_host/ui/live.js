@@ -5,6 +5,10 @@ import { clock } from "./dom.js";
 const RETRY_MS = 2000;
 // A stream ends every few minutes, and the browser asks again after a second: that is no loss.
 const LOST_MS = 3000;
+// The host sends its time after each look. Without it the connection is dead, though nobody has closed it: the host or a
+// proxy hangs, or the computer slept.
+const SILENT_MS = 30000;
+const LOST = "The connection to the scheduler is lost; trying again";
 
 /**
  * Watch `path` below /berth/v1, and return the function that ends it.
@@ -22,6 +26,7 @@ export function watch(path, query, told) {
   let frame = 0;
   let timer = 0;
   let lost = 0;
+  let silent = 0;
 
   const draw = () => {
     if (frame) return;
@@ -39,18 +44,30 @@ export function watch(path, query, told) {
     told.problem("");
     draw();
   };
+  const heard = () => {
+    clearTimeout(silent);
+    silent = setTimeout(stall, SILENT_MS);
+  };
   const found = () => {
     clearTimeout(lost);
     lost = 0;
     told.connected(true);
   };
+  const tell = (text) => told.problem(text && state.at ? `${text}. What you see is of ${clock(state.at)} UTC.` : text);
   const lose = (text) => {
     told.connected(false);
-    told.problem(text && state.at ? `${text}. What you see is of ${clock(state.at)} UTC.` : text);
+    tell(text);
+  };
+  const stall = () => {
+    source.close();
+    lose(lost ? LOST : `The scheduler has sent nothing for ${SILENT_MS / 1000} s; trying again`);
+    timer = setTimeout(open, RETRY_MS);
   };
   const open = () => {
     source = new EventSource(url);
+    heard();
     source.addEventListener("open", found);
+    for (const name of ["open", "state", "change", "at", "problem"]) source.addEventListener(name, heard);
     source.addEventListener("state", (event) => {
       const data = JSON.parse(event.data);
       state.rows.clear();
@@ -62,19 +79,26 @@ export function watch(path, query, told) {
       // Ages that were drawn without a time are drawn again.
       state.changed ||= state.at === null;
       state.at = JSON.parse(event.data);
+      // After a problem the answer may be the one from before: then no change comes.
+      told.problem("");
       draw();
     });
-    source.addEventListener("problem", (event) => told.problem(JSON.parse(event.data).message));
+    source.addEventListener("problem", (event) => tell(JSON.parse(event.data).message));
     source.addEventListener("error", (event) => {
       // A browser asks again by itself after a lost connection, and never after an error's status.
-      if (event.target.readyState === EventSource.CLOSED) timer = setTimeout(explain, RETRY_MS / 4, event.target);
-      else lost ||= setTimeout(() => lose("The connection to the scheduler is lost; trying again"), LOST_MS);
+      if (event.target.readyState === EventSource.CLOSED) {
+        clearTimeout(lost);
+        clearTimeout(silent);
+        timer = setTimeout(explain, RETRY_MS / 4, event.target);
+      } else {
+        lost ||= setTimeout(lose, LOST_MS, LOST);
+      }
     });
   };
   const explain = async (failed) => {
     let text = "";
     try {
-      await answerOf(url.replace("watch=true", "watch=false"));
+      await answerOf(url.replace("watch=true", "watch=false"), AbortSignal.timeout(SILENT_MS));
     } catch (error) {
       text = error.message;
     }
@@ -88,6 +112,7 @@ export function watch(path, query, told) {
     source = null;
     clearTimeout(timer);
     clearTimeout(lost);
+    clearTimeout(silent);
     lost = 0;
   };
   // A browser has six connections to a server, and the host works for each stream: a page that nobody sees has none.
@@ -110,11 +135,11 @@ function address(path, query) {
   return `../berth/v1/${path}?${new URLSearchParams(query)}`;
 }
 
-async function answerOf(url) {
+async function answerOf(url, signal) {
   let answer;
   let text;
   try {
-    answer = await fetch(url, { headers: { Accept: "application/json" } });
+    answer = await fetch(url, { headers: { Accept: "application/json" }, signal });
     text = await answer.text();
   } catch {
     throw new Error("The scheduler cannot be reached; trying again");

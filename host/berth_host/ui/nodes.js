@@ -3,7 +3,7 @@
 // About a pod there are two answers: what the plugins say now, for which the host is asked once (`fit`), and what the
 // pod's last attempt found, of which the host keeps the rejections and the scores of three nodes.
 
-import { amount, clock, count, el, facts, podField, podLink, setText } from "./dom.js";
+import { amount, clock, count, el, facts, keepChoices, podField, podLink, setText } from "./dom.js";
 import { colour, HeatMap, ink } from "./heat.js";
 import { List } from "./list.js";
 
@@ -12,6 +12,10 @@ const SCORE_BY = "score by ";
 // None of them is a colour of a value. Equal ones are told apart by their letter.
 const REJECTED = ["#a3141d", "#8a4a12", "#b02a75", "#5c5f66", "#c04a3a"];
 const NO_VERDICT = { verdict: "", plugin: "", reason: "", score: null, scores: null };
+const COLUMNS = ["cpu", "memory", "pods"];
+// Columns of the table by number.
+const FIRST_USED = 2;
+const SCORED = 6;
 const NOW = "now";
 const LAST = "last";
 
@@ -22,6 +26,12 @@ function read(row, columns) {
 
 function percent(share) {
   return share === null || share === undefined ? "" : `${Math.round(100 * share)} %`;
+}
+
+/** Return how much of a resource is requested; "" for what the node has not, and nobody requests. */
+function requestedText(name, requested, allocatable) {
+  if (allocatable === null) return requested ? `${amount(name, requested)} requested; the node has none` : "";
+  return `${amount(name, requested)} of ${amount(name, allocatable)} requested`;
 }
 
 function byZoneAndName(a, b) {
@@ -37,7 +47,8 @@ function range(values) {
 export function nodesView(main, _parts, query, { say, title, watch, ask }) {
   const pod = query.get("pod") ?? "";
   const when = query.get("when") === LAST ? LAST : NOW;
-  let by = query.get("by") ?? (pod ? SCORE : "cpu");
+  const firstBy = pod ? SCORE : "cpu";
+  let by = query.get("by") ?? firstBy;
   let chosenNode = query.get("node") ?? "";
   let nodes = [];
   let resources = [];
@@ -45,23 +56,29 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
   let scorePlugins = [];
   let isRead = false;
   let isOpen = true;
+  // Which plugins score is not known before the first answer.
+  let isAsking = Boolean(pod) && when === NOW;
+
+  function choices(changes) {
+    return { pod, when: pod && when === LAST ? LAST : "", by: by === firstBy ? "" : by, ...changes };
+  }
 
   function address(changes) {
-    const given = { pod, when: pod && when === LAST ? LAST : "", ...changes };
-    const filled = Object.entries(given).filter(([, value]) => value);
+    const filled = Object.entries(choices(changes)).filter(([, value]) => value);
     return `#/nodes${filled.length ? `?${new URLSearchParams(filled)}` : ""}`;
   }
 
   const select = el("select", { id: "nodes-by" });
   select.addEventListener("change", () => {
     by = select.value;
+    keepChoices("/nodes", choices({ node: chosenNode }));
     draw();
   });
   const asked = el("input", { id: "nodes-pod", value: pod, placeholder: "NAMESPACE/NAME", autocomplete: "off", spellcheck: "false" });
   const moment = el("select", { id: "nodes-when" },
     el("option", { value: NOW }, "as of now"), el("option", { value: LAST }, "of its last attempt"));
   moment.value = when;
-  moment.addEventListener("change", () => { location.hash = address({ when: moment.value === LAST ? LAST : "" }); });
+  moment.addEventListener("change", () => { location.hash = address({ when: moment.value === LAST ? LAST : "", by: "" }); });
   const again = el("button", { type: "button" }, "Ask again");
   again.addEventListener("click", () => askNow());
   const form = el("form", { class: "controls" },
@@ -69,7 +86,7 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
     el("label", { for: "nodes-pod" }, "Score of the pod", asked), el("button", {}, "Show"),
     pod ? [el("label", { for: "nodes-when" }, "Verdicts", moment), when === NOW ? again : null,
       el("a", { href: podLink(pod) }, `Pod ${pod}`)] : null);
-  podField(asked, form, (key) => { location.hash = address({ pod: key, when: "" }); });
+  podField(asked, form, (key) => { location.hash = address({ pod: key, when: "", by: "" }); });
   const about = el("p", { class: "answer", "aria-live": "polite", hidden: !pod });
   const legend = el("p", { class: "legend" });
   const summary = el("p", { class: "soft" }, "reading the nodes");
@@ -78,15 +95,17 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
     chosenNode = nodes[index].node;
     showNode(nodes[index]);
   });
-  const used = (name) => ({
-    title: name, width: "11%", number: true, text: (node) => percent(node.shares[name]),
+  const used = (name, shown = () => name) => ({
+    title: name, width: "11%", number: true, text: (node) => percent(node.shares[shown()]),
   });
+  // The table has what colours the map.
+  const isOther = () => by && !by.startsWith(SCORE) && !COLUMNS.includes(by);
   const list = new List("Nodes as a table", [
     { title: "Node", width: "24%", text: (node) => node.node, link: (node) => address({ node: node.node }) },
     { title: "Zone", width: "11%", text: (node) => node.zone },
-    used("cpu"), used("memory"), used("pods"),
+    used(COLUMNS[0], () => (isOther() ? by : COLUMNS[0])), ...COLUMNS.slice(1).map((name) => used(name)),
     { title: "Verdict", width: "22%", text: (node) => verdictText(node) },
-    { title: "Score", width: "10%", number: true, text: (node) => String(node.score ?? "") },
+    { title: "Score", width: "10%", number: true, text: (node) => String((by.startsWith(SCORE_BY) ? scoreOf(node) : node.score) ?? "") },
   ]);
   // A row chooses its node in place: the view would ask about the pod anew.
   list.element.addEventListener("click", (event) => {
@@ -116,8 +135,7 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
       ["Zone", node.zone],
       ["Cordoned", node.unschedulable ? "yes" : ""],
       ["Taints", node.taints ? String(node.taints) : ""],
-      ...resources.map((name, index) => [name,
-        `${amount(name, node.requested[index])} of ${amount(name, node.allocatable[index])} requested`]),
+      ...resources.map((name, index) => [name, requestedText(name, node.requested[index], node.allocatable[index])]),
       ["Verdict", pod ? verdictText(node) : ""],
       ["Score", node.score === null || node.score === undefined ? "" : String(node.score)],
       ["Made of", node.scores?.map((score, index) => `${scorePlugins[index]} ${score}`).join(", ")],
@@ -157,6 +175,8 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
   }
 
   function summaryOf(scored, least, most, marks) {
+    if (!nodes.length) return "There are no nodes.";
+    if (!by) return `${count(nodes.length, "node")} without any resource`;
     if (by.startsWith(SCORE)) {
       const rejected = [...marks.values()].reduce((sum, one) => sum + one.number, 0);
       return `${count(nodes.length, "node")}: ${rejected} rejected, ${scored.length} with a ${when === LAST ? "kept " : ""}score`
@@ -176,6 +196,9 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
     const [least, most] = range(scored);
     const text = summaryOf(scored, least, most, marks);
     setText(summary, text);
+    map.canvas.hidden = legend.hidden = !nodes.length;
+    list.rename(FIRST_USED, isOther() ? by : COLUMNS[0]);
+    list.rename(SCORED, by.startsWith(SCORE_BY) ? `Score by ${by.slice(SCORE_BY.length)}` : "Score");
     map.selected = chosenNode ? nodes.findIndex((node) => node.node === chosenNode) : -1;
     map.set(nodes.map((node) => cell(node, least, most, marks)), `Nodes. ${text}. The arrow keys choose a node; the table below has every node.`);
     legend.replaceChildren(...(by.startsWith(SCORE)
@@ -191,7 +214,7 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
   /** Offer what the map can be coloured by. */
   function offer() {
     const options = [...resources, ...(pod ? [SCORE] : []), ...scorePlugins.map((name) => `${SCORE_BY}${name}`)];
-    if (!options.includes(by) && !by.startsWith(SCORE_BY)) [by] = options;
+    if (!options.includes(by) && !isAsking) [by = ""] = options;
     if ([...select.options].map((one) => one.value).join() !== options.join()) {
       select.replaceChildren(...options.map((name) =>
         el("option", { value: name }, name.startsWith(SCORE) ? name.replace(SCORE, "score of the pod") : `${name} requested`)));
@@ -202,20 +225,24 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
   async function askNow() {
     if (again.getAttribute("aria-disabled") === "true") return;
     again.setAttribute("aria-disabled", "true");
+    isAsking = true;
     setText(about, "Asking the plugins about every node.");
     about.classList.remove("bad");
     try {
       const found = await ask(`pods/${pod.split("/").map(encodeURIComponent).join("/")}/fit`);
       if (!isOpen) return;
       scorePlugins = found.scorePlugins;
+      isAsking = false;
       verdicts = new Map(found.nodes.map((row) => [row[0], read(row, found.columns)]));
       setText(about, answerText(found));
       nodes = nodes.map((node) => ({ ...node, ...NO_VERDICT, ...verdicts.get(node.node) }));
       draw();
     } catch (error) {
       if (!isOpen) return;
+      isAsking = false;
       about.classList.add("bad");
-      setText(about, `${error.message}. The verdicts of its last attempt may be kept.`);
+      setText(about, `${error.message}. The scheduler may have the verdicts of the pod's last attempt.`);
+      draw();
     } finally {
       again.removeAttribute("aria-disabled");
     }
@@ -223,9 +250,9 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
 
   function answerText(found) {
     const tied = found.tied > 1 ? `, or to one of ${count(found.tied - 1, "other node")} with the same score` : "";
-    const outcome = found.node ? `The pod would go to ${found.node}${tied}.` : `No node fits: ${found.message}`;
-    const left = found.on ? ` It is asked as if it had left its node ${found.on}.` : "";
-    return `${outcome} Asked at ${clock(found.answeredAt).slice(0, 8)} UTC: this is of now, and its last attempt may have found something else.${left}`;
+    const outcome = found.node ? `The pod would go to ${found.node}${tied}.` : `No node fits: ${found.message.replace(/\.$/, "")}.`;
+    const left = found.on ? ` They were asked as if the pod had left its node ${found.on}.` : "";
+    return `${outcome} The plugins were asked at ${clock(found.answeredAt).slice(0, 8)} UTC; the pod's last attempt may have found something else.${left}`;
   }
 
   const stop = watch("nodes", pod && when === LAST ? { pod } : {}, ({ value, rows, changed }) => {
@@ -240,8 +267,8 @@ export function nodesView(main, _parts, query, { say, title, watch, ask }) {
     }).sort(byZoneAndName);
     if (value.pod) {
       setText(about, value.pod.attempt ? `Attempt ${value.pod.attempt}: ${value.pod.feasible} of ${count(nodes.length, "node")} `
-        + `passed every filter. This is of then; the host keeps the scores of ${count(value.pod.scored, "node")}.`
-        : "The pod was not tried on nodes yet.");
+        + `passed every filter. These are the verdicts of that attempt; the scheduler keeps the scores of ${count(value.pod.scored, "node")}.`
+        : "The pod was not tried yet.");
     }
     draw();
   });

@@ -1,10 +1,12 @@
 // One pod: where it is, its attempts, what each plugin said of the nodes, scores, nearest fit, timeline.
 
-import { amount, clock, count, el, facts, redraw, setText, span, table } from "./dom.js";
+import { amount, clock, count, el, facts, long, redraw, setText, span, table } from "./dom.js";
 
 const ATTEMPTS = 5;
 const NAMES_SHOWN = 50;
 const NEAREST_SHOWN = 10;
+const REASONS_SHOWN = 100;
+const SAID_LETTERS = 300;
 const GOOD = ["bound", "binding", "scheduling", "scheduled"];
 const BAD = ["unschedulable", "error", "rejected", "failed"];
 export const COLOURS = ["#2a78b5", "#c26a13", "#2f8f4e", "#a0439b", "#b3333b", "#6a6f1a", "#4c5bd4", "#8a5a2b", "#0f8a8a", "#7a7a7a"];
@@ -18,7 +20,7 @@ export function stateText(state) {
 /** Return the names of nodes, to open. `of`: what the nodes have in common, and no other list of the view. */
 function nodeNames(names, of) {
   const more = names.length - NAMES_SHOWN;
-  return el("details", { "data-name": of },
+  return el("details", { class: "nodes", "data-name": of },
     el("summary", {}, count(names.length, "node")),
     el("p", { class: "names" }, names.slice(0, NAMES_SHOWN).join(", ")
       + (more > 0 ? ` and ${more.toLocaleString("en")} more: the map of nodes has them all` : "")));
@@ -33,13 +35,13 @@ function head(value) {
   const queue = value.queue ?? {};
   return facts([
     ["State", stateText(value.state)],
-    ["Message", value.message],
+    ["Message", long(value.message, "message")],
     ["Node", value.node],
     ["Nominated to", value.nominatedNode],
     ["Scheduler", value.schedulerName],
     ["Attempts", String(value.attempts)],
     ["In this part since", queue.since && `${clock(queue.since, now)} (${span(queue.since, value.answeredAt)})`],
-    ["Retried at", queue.retryAt && clock(queue.retryAt, now)],
+    ["Tried again", queue.retryAt && `at the latest at ${clock(queue.retryAt, now)}, in ${span(now, queue.retryAt)}`],
     ["Rejected by", queue.rejectedBy?.join(", ")],
     ["Gated by", queue.gatedBy && `${queue.gatedBy} ${queue.gateMessage}`],
     ["Group", queue.group],
@@ -50,13 +52,24 @@ function head(value) {
   ].map(([name, fact]) => [name, fact || null]));
 }
 
-function verdicts(value) {
-  if (!value.nodes) return section("Verdicts of plugins", el("p", { class: "soft" }, "The pod was not tried on nodes yet."));
-  const counts = `${value.feasible} of ${count(value.nodes, "node")} passed every filter in attempt ${value.attempts}`;
-  if (!value.rejections.length) return section("Verdicts of plugins", el("p", {}, `${counts}.`));
-  return section("Verdicts of plugins", table(counts,
-    [{ title: "Plugin" }, { title: "Reason" }, { title: "Rejected" }],
-    value.rejections.map((one) => [one.plugin, one.reason, nodeNames(one.nodes, `${one.plugin}: ${one.reason}`)])));
+function verdicts(value, map) {
+  const name = "Verdicts of plugins";
+  const latest = value.lastAttempts[0];
+  if (!latest) return section(name, el("p", { class: "soft" }, "The pod was not tried yet."));
+  if (!value.nodes) return section(name, el("p", { class: "soft" }, `Attempt ${latest.attempt} tried no node.`));
+  const counts = `${value.feasible} of ${count(value.nodes, "node")} passed every filter in attempt ${latest.attempt}`;
+  if (!value.rejections.length) {
+    const dropped = latest.node && value.feasible < value.nodes
+      ? [" The scheduler keeps no rejections of an attempt that chose a node; ", el("a", { href: map }, "the map of nodes"),
+        " has what the plugins say now."] : null;
+    return section(name, el("p", {}, `${counts}.`, dropped));
+  }
+  const all = value.rejections.length;
+  const more = all > REASONS_SHOWN ? `; the ${REASONS_SHOWN} most frequent of ${count(all, "reason")}` : "";
+  return section(name, table(`${counts}${more}`,
+    [{ title: "Plugin" }, { title: "Reason", isText: true }, { title: "Rejected" }],
+    value.rejections.slice(0, REASONS_SHOWN).map((one) =>
+      [one.plugin, one.reason, nodeNames(one.nodes, `${one.plugin}: ${one.reason}`)])));
 }
 
 function scores(value) {
@@ -85,8 +98,11 @@ function scores(value) {
     ["Total", ...value.scores.map((one) => String(one.total))],
     ...plugins.map((name) => [el("span", {}, key(name), name), ...value.scores.map((one) => text(one.plugins[name]))]),
   ];
-  return section("Scores", table("The best nodes; each plugin's part is its normalized score by its weight",
-    [{ title: "Plugin" }, ...value.scores.map((one) => ({ title: one.node }))], rows));
+  // The scheduler keeps the first of the best nodes, and chooses any of those with the highest total.
+  const chosen = value.lastAttempts[0]?.node;
+  const equal = chosen && !value.scores.some((one) => one.node === chosen) ? `; ${chosen}, which was chosen, has the same total` : "";
+  return section("Scores", table(`The best nodes; each plugin's part is its normalized score times its weight${equal}`,
+    [{ title: "Plugin" }, ...value.scores.map((one) => ({ title: one.node === chosen ? `${one.node} (chosen)` : one.node }))], rows));
 }
 
 function nearest(value) {
@@ -106,18 +122,19 @@ function attempts(value) {
   if (!value.lastAttempts.length) return null;
   return section("Attempts", table("The last attempts, the latest first",
     [{ title: "Attempt" }, { title: "Outcome" }, { title: "Began" }, { title: "Took", number: true }, { title: "Feasible" },
-      { title: "Node" }, { title: "Message" }],
+      { title: "Node" }, { title: "Message", isText: true }],
     value.lastAttempts.map((one) => [
       String(one.attempt), stateText(one.outcome), clock(one.startedAt, value.answeredAt), `${one.durationMs} ms`,
       `${one.feasible} of ${one.nodes}`, one.node ?? one.nominatedNode ?? "",
-      [one.message, ...one.notes].filter(Boolean).join("; "),
+      long([one.message, ...one.notes].filter(Boolean).join("; "), `message of attempt ${one.attempt}`),
     ])));
 }
 
 function timeline(value) {
   if (!value.timeline.length) return null;
-  return section("Timeline", el("ol", { class: "timeline" }, value.timeline.map((one) => el("li", {},
-    el("time", { datetime: one.time }, clock(one.time, value.answeredAt)), el("span", { class: "step" }, one.step), one.text))));
+  return section("Timeline", el("ol", { class: "timeline" }, value.timeline.map((one, index) => el("li", {},
+    el("time", { datetime: one.time }, clock(one.time, value.answeredAt)), el("span", { class: "step" }, one.step),
+    long(one.text, `timeline ${index}`)))));
 }
 
 export function podView(main, [namespace, name], query, { say, title, watch }) {
@@ -125,9 +142,10 @@ export function podView(main, [namespace, name], query, { say, title, watch }) {
   const key = `${namespace}/${name}`;
   const path = [namespace, name].map(encodeURIComponent).join("/");
   const asked = el("input", { id: "pod-node", value: node, autocomplete: "off", spellcheck: "false" });
+  const map = `#/nodes?pod=${encodeURIComponent(key)}`;
   const form = el("form", { class: "controls" },
     el("label", { for: "pod-node" }, "Why not on the node", asked), el("button", {}, "Ask"),
-    el("a", { href: `#/nodes?pod=${encodeURIComponent(key)}` }, "Show the pod on the map of nodes"));
+    el("a", { href: map }, "Show the pod on the map of nodes"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const wanted = asked.value.trim();
@@ -141,8 +159,8 @@ export function podView(main, [namespace, name], query, { say, title, watch }) {
     const shown = { ...value, answeredAt: at };
     answer.hidden = !value.onNode;
     if (value.onNode) setText(answer, value.onNode.text);
-    redraw(body, [head(shown), nearest(shown), verdicts(shown), scores(shown), attempts(shown), timeline(shown)]);
-    say(`${key} is ${value.state}: ${value.message}`);
+    redraw(body, [head(shown), nearest(shown), verdicts(shown, map), scores(shown), attempts(shown), timeline(shown)]);
+    say(`${key} is ${value.state}: ${value.message.slice(0, SAID_LETTERS)}`);
   });
   return stop;
 }

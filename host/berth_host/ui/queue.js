@@ -3,7 +3,7 @@
 // A queue of up to MOST pods is here as a whole, and is filtered and sorted here. Of a longer one the host filters and
 // sorts, and the page has MOST pods at a time.
 
-import { count, el, podLink, setText, span } from "./dom.js";
+import { count, el, keepChoices, podLink, setText, span } from "./dom.js";
 import { List } from "./list.js";
 
 const PARTS = {
@@ -27,6 +27,8 @@ const ORDERS = {
   name: ["by name", (a, b) => compare(a.key, b.key)],
 };
 
+const FIRST_ORDER = "oldest";
+
 function compare(a, b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
@@ -45,8 +47,14 @@ function why(pod) {
   return pod.why;
 }
 
-export function queueView(main, _parts, _query, { say, title, watch }) {
-  const chosen = { part: "", reason: "", text: "", order: "oldest", offset: 0 };
+export function queueView(main, _parts, given, { say, title, watch }) {
+  const chosen = {
+    part: Object.hasOwn(PARTS, given.get("part") ?? "") ? given.get("part") : "",
+    reason: given.get("reason") ?? "",
+    text: given.get("contains") ?? "",
+    order: Object.hasOwn(ORDERS, given.get("order") ?? "") ? given.get("order") : FIRST_ORDER,
+    offset: 0,
+  };
   let state = { value: {}, rows: new Map(), at: null };
   let all = 0;
   let isWhole = true;
@@ -55,12 +63,12 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   let typing = 0;
   let stop = () => {};
   const list = new List("Pods of the queue", [
-    { title: "Pod", width: "24%", text: (pod) => pod.key, link: (pod) => podLink(pod.key) },
-    { title: "Part", width: "11%", text: (pod) => PARTS[pod.part] ?? pod.part },
-    { title: "Reason", width: "31%", text: why },
+    { title: "Pod", width: "23%", text: (pod) => pod.key, link: (pod) => podLink(pod.key) },
+    { title: "Part", width: "16%", text: (pod) => PARTS[pod.part] ?? pod.part },
+    { title: "Reason", width: "26%", text: why },
     { title: "Attempts", width: "10%", number: true, text: (pod) => String(pod.attempts) },
     { title: "Priority", width: "8%", number: true, text: (pod) => String(pod.priority) },
-    { title: "Age", width: "7%", number: true, text: (pod) => span(pod.created, state.at) },
+    { title: "Age", width: "8%", number: true, text: (pod) => span(pod.created, state.at) },
     { title: "Retry in", width: "9%", number: true, text: (pod) => (pod.retryAt ? span(state.at, pod.retryAt) : "") },
   ]);
   const parts = Object.fromEntries(["", ...Object.keys(PARTS)].map((part) => {
@@ -74,10 +82,11 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   const every = el("button", { type: "button", hidden: true }, "Show every reason");
   every.addEventListener("click", () => choose({ reason: "" }));
   const more = el("p", { class: "soft", hidden: true });
-  const text = el("input", { type: "search", id: "queue-text", autocomplete: "off", spellcheck: "false" });
-  text.addEventListener("input", () => choose({ text: text.value.trim().toLowerCase() }, TYPED_MS));
+  const text = el("input", { type: "search", id: "queue-text", autocomplete: "off", spellcheck: "false", value: chosen.text });
+  text.addEventListener("input", () => choose({ text: text.value.trim() }, TYPED_MS));
   const order = el("select", { id: "queue-order" },
     Object.entries(ORDERS).map(([name, [label]]) => el("option", { value: name }, label)));
+  order.value = chosen.order;
   order.addEventListener("change", () => choose({ order: order.value }));
   const summary = el("p", { class: "soft" }, "reading the queue");
   const back = pageButton("Previous pods", -MOST);
@@ -95,7 +104,7 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
       el("label", { for: "queue-order" }, "Order", order)),
     el("div", { class: "pager" }, summary, pager),
     el("div", { class: "split" },
-      el("section", { "aria-label": "Reasons" }, reasonTable, more, every),
+      el("section", { class: "reasons", "aria-label": "Reasons" }, reasonTable, more, every),
       list.element));
 
   // A button that is off keeps the keyboard, so it is not `disabled`.
@@ -111,9 +120,16 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
   function choose(changes, wait = 0) {
     Object.assign(chosen, { offset: 0 }, changes);
     clearTimeout(typing);
-    typing = wait ? setTimeout(ask, wait) : 0;
-    if (!wait) ask();
+    typing = wait ? setTimeout(settle, wait) : 0;
+    if (!wait) settle();
     filter();
+  }
+
+  /** Keep in the address what the user chose, and ask for it. */
+  function settle() {
+    keepChoices("/queue", { part: chosen.part, reason: chosen.reason, contains: chosen.text,
+      order: chosen.order === FIRST_ORDER ? "" : chosen.order });
+    ask();
   }
 
   /** Watch what is chosen, if it is not watched yet. */
@@ -175,10 +191,10 @@ export function queueView(main, _parts, _query, { say, title, watch }) {
     const inPart = [...state.rows.values()].filter((pod) => !chosen.part || pod.part === chosen.part);
     drawReasons(inPart);
     every.hidden = !chosen.reason;
+    const words = chosen.text.toLowerCase();
     const shown = inPart.filter((pod) => {
       if (chosen.reason && why(pod) !== chosen.reason) return false;
-      return !chosen.text || pod.key.toLowerCase().includes(chosen.text)
-        || why(pod).toLowerCase().includes(chosen.text);
+      return !words || pod.key.toLowerCase().includes(words) || why(pod).toLowerCase().includes(words);
     });
     shown.sort(ORDERS[chosen.order][1]);
     if (!state.value.parts) return;

@@ -193,3 +193,61 @@ async def test_heat_map_passes_its_keys_through_a_screen_reader_and_keeps_its_no
     await page.press("ArrowLeft")
     assert (await page.value(f"{detail}.innerText")).startswith("small-1")
     assert await page.value("window.readOut") == 1
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+async def test_part_of_a_pod_is_not_cut_off(page: Page, url: str, width: int) -> None:
+    await page.begin(width, 900)
+    await page.until(f"innerWidth === {width}")
+    cut = (
+        "[...document.querySelectorAll('.scroll tbody tr:not(.spacer)')].map((row) => row.cells[1])"
+        ".filter((cell) => cell.scrollWidth > cell.clientWidth)"
+        ".map((cell) => cell.innerText)"
+    )
+    parts = (
+        "[...document.querySelectorAll('.scroll tbody tr:not(.spacer)')].map((row) => row.cells[1].innerText)"
+    )
+    assert "Unschedulable" in await page.value(parts)
+    assert await page.value(cut) == []
+
+
+async def test_narrow_window_has_captions_messages_and_the_state_of_the_connection(
+    page: Page, url: str
+) -> None:
+    await page.begin(400, 900)
+    await page.open(f"{url}#/pods/default/web")
+    await page.until("document.querySelector('.bars i')")
+    rights = "[...document.querySelectorAll('caption')].map((one) => one.getBoundingClientRect().right)"
+    assert max(await page.value(rights)) <= 400
+    row = "document.querySelector('[aria-label=Attempts] tbody tr')"
+    assert await page.value(f"{row}.cells[6].getBoundingClientRect().width") >= 200
+    assert await page.value(f"{row}.cells[3].getBoundingClientRect().height") < 60
+    # Beside the name of the program, not in a line of its own.
+    tops = "['.brand', '.connection'].map((one) => document.querySelector(one).getBoundingClientRect())"
+    brand, connection = await page.value(f"{tops}.map((box) => [box.top, box.bottom])")
+    assert brand[0] < connection[1]
+    assert connection[0] < brand[1]
+
+
+async def test_reasons_scroll_so_that_the_pods_stay_in_sight(page: Page, url: str) -> None:
+    await page.begin(400, 900)
+    await page.value(
+        "document.querySelectorAll('[data-reason]').forEach((one) => { one.style.height = '2000px'; })"
+    )
+    box = await page.value("document.querySelector('.reasons').getBoundingClientRect().toJSON()")
+    assert box["height"] <= 0.4 * 900
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+async def test_chosen_node_stands_out_from_its_colour(page: Page, url: str, *, is_dark: bool) -> None:
+    await page.dark(on=is_dark)
+    await page.open(f"{url}#/nodes?pod=default%2Fhuge&node=tainted")
+    await page.until("document.querySelector('.legend .key') && document.querySelector('h2')")
+    await page.value("new Promise((done) => setTimeout(done, 200))")
+    # The outermost pixels of the chosen cell from left to right, at its middle. A cell is 34 px wide.
+    pixels = await page.value(
+        "(() => { const canvas = document.querySelector('canvas');"
+        " const found = canvas.getContext('2d').getImageData(2 * 34, 16, 33, 1).data;"
+        " return Array.from({ length: 4 }, (_, at) => [...found.slice(4 * at, 4 * at + 3)]); })()"
+    )
+    assert pixels == [[0, 0, 0], [0, 0, 0], [255, 255, 255], [255, 255, 255]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -89,6 +91,127 @@ async def test_token_that_expires_is_told_and_a_new_one_ends_the_trouble(page: P
             await page.until(f"!({PROBLEM})")
             assert await page.value(CONNECTION) == "live"
             await page.open("about:blank")
+
+
+async def test_answer_that_comes_back_unchanged_ends_the_trouble(page: Page, tmp_path: Path) -> None:
+    async with holding_world("in_process", tmp_path) as world:
+        process = FakeProcess(world.host.configuration, world.host)
+        async with serving(Answers(process, SOON_S).answer) as server:
+            await page.open(server.url)
+            await page.until(f"{NAMES}.length === 3")
+            process.is_leading = False
+            text = await page.until(PROBLEM)
+            assert text.startswith("this scheduler cannot answer: it is on standby, ")
+            assert ". What you see is of 00:00:" in text
+            process.is_leading = True
+            await page.until(f"!({PROBLEM})")
+            assert len(await page.value(NAMES)) == 3
+            await page.open("about:blank")
+
+
+async def test_connection_that_falls_silent_is_told_and_made_anew(page: Page, tmp_path: Path) -> None:
+    async with holding_world("in_process", tmp_path) as world:
+        answers, is_silent = answers_of(world), False
+
+        async def hanging(request: Request) -> Answer:
+            answer = await answers.answer(request)
+            return replace(answer, parts=until_silent(answer.parts)) if answer.parts is not None else answer
+
+        async def until_silent(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+            async for part in parts:
+                while is_silent:
+                    await asyncio.sleep(SOON_S)
+                yield part
+
+        # Half a minute is half a second in this test.
+        await page.ask(
+            "Page.addScriptToEvaluateOnNewDocument",
+            {
+                "source": "{ const real = setTimeout; window.setTimeout = (made, ms, ...given) =>"
+                " real(made, ms === 30000 ? 500 : ms, ...given); }"
+            },
+        )
+        async with serving(hanging) as server:
+            await page.open(server.url)
+            await page.until(f"{NAMES}.length === 3")
+            is_silent = True
+            text = await page.until(PROBLEM)
+            assert text.startswith(
+                "The scheduler has sent nothing for 30 s; trying again. What you see is of 00:00:"
+            )
+            assert await page.value(CONNECTION) == "not connected"
+            is_silent = False
+            world.server.create(pod("newcomer", cpu="100"))
+            await page.until(f"{NAMES}.includes('default/newcomer') && !({PROBLEM})")
+            assert await page.value(CONNECTION) == "live"
+            await page.open("about:blank")
+
+
+async def test_cluster_without_nodes_has_every_view(page: Page) -> None:
+    async with World([pod("web")]) as world, serving(answers_of(world).answer) as server:
+        await world.settle()
+        for view, text in (
+            ("#/queue", "no nodes available to schedule pods"),
+            ("#/nodes", "There are no nodes."),
+            (
+                "#/nodes?pod=default%2Fweb",
+                "No node fits: no nodes available to schedule pods. The plugins were",
+            ),
+            ("#/nodes?pod=default%2Fweb&when=last", "There are no nodes."),
+            ("#/nodes?by=score%20by%20NodeResourcesFit", "There are no nodes."),
+            ("#/pods/default/web?node=a", "Attempt 5 tried no node."),
+            ("#/plugins", "NodeResourcesFit"),
+            ("#/groups", "There are no pod groups."),
+        ):
+            await page.open("about:blank")
+            await page.open(f"{server.url}{view}")
+            await page.until(f"document.querySelector('main').innerText.includes({json.dumps(text)})")
+            assert await page.value("document.getElementById('problem').textContent") == ""
+        # The first node is drawn without a new question.
+        await page.open("about:blank")
+        await page.open(f"{server.url}#/nodes")
+        await page.until("document.querySelector('.none').innerText === 'There are no nodes.'")
+        assert not await page.value("document.querySelector('canvas').checkVisibility()")
+        world.server.create(node("first"))
+        await page.until(f"{NAMES}.includes('first') && document.querySelector('canvas').checkVisibility()")
+        assert await page.value("document.getElementById('nodes-by').value") == "cpu"
+        assert not page.problems
+        await page.open("about:blank")
+
+
+class Talkative(Plugin):
+    """Gives each node a reason of its own."""
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        return Status.unschedulable(f"{node.name} is not for this pod")
+
+
+async def test_reasons_of_hundreds_of_nodes_leave_the_pod_readable(page: Page) -> None:
+    nodes = [node(f"node-{index:03}") for index in range(300)]
+    async with World([*nodes, pod("web")], [Talkative]) as world, serving(answers_of(world).answer) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/pods/default/web")
+        await page.until("document.querySelector('.timeline li')")
+        verdicts = "document.querySelector('[aria-label=\"Verdicts of plugins\"]')"
+        assert await page.value(f"{verdicts}.querySelectorAll('tbody tr').length") == 100
+        caption = await page.value(f"{verdicts}.querySelector('caption').innerText")
+        assert caption == (
+            "0 of 300 nodes passed every filter in attempt 2; the 100 most frequent of 300 reasons"
+        )
+        # The message has all of them, and is open only when somebody opens it.
+        message = "document.querySelector('[data-name=message]')"
+        assert await page.value(f"{message}.open") is False
+        assert await page.value(f"{message}.getBoundingClientRect().height") < 150
+        await page.value(f"{message}.querySelector('summary').click()")
+        assert "1 node-299 is not for this pod" in await page.value(f"{message}.innerText")
+        # It stays open while the page changes.
+        world.server.create(node("node-300"))
+        await page.until(f"{verdicts}.querySelector('caption').innerText.startsWith('0 of 301 nodes ')")
+        assert await page.value(f"{message}.open") is True
+        said = await page.value("document.getElementById('status').textContent")
+        assert len(said) < 400
+        assert not page.problems
+        await page.open("about:blank")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,49 @@ async def test_queue_is_filtered_by_part_reason_and_name(page: Page, url: str) -
     assert await page.until(f"{NAMES}.length === 1 && {NAMES}") == ["default/kept-out"]
 
 
+async def test_way_back_leads_to_the_queue_as_it_was(page: Page, url: str, world: World) -> None:
+    await page.open(url)
+    await page.until(f"{NAMES}.length === 3")
+    await page.value("document.querySelector('[data-part=gated]').click()")
+    await page.value("document.querySelector('[data-reason*=budget]').click()")
+    await page.value(
+        "{ const order = document.getElementById('queue-order'); order.value = 'name';"
+        " order.dispatchEvent(new Event('change')); }"
+    )
+    await page.value("document.getElementById('queue-text').focus()")
+    await page.type("Kept-")
+    await page.until("location.hash.includes('contains=Kept-')")
+    await page.value("document.querySelector('.scroll tbody a').focus()")
+    await page.press("Enter")
+    await page.until("document.title === 'Pod default/kept-out · berth'")
+    await page.value("history.back()")
+    shown = (
+        "[document.querySelector('.parts [aria-pressed=true]').dataset.part,"
+        " document.getElementById('queue-text').value, document.getElementById('queue-order').value,"
+        " document.querySelector('[data-reason][aria-pressed=true]')?.innerText]"
+    )
+    chosen = ["gated", "Kept-", "name", "Holding: no budget left"]
+    await page.until(f"document.title === 'Queue · berth' && {NAMES}.length === 1")
+    assert await page.value(shown) == chosen
+    # The address alone leads there, too.
+    address = await page.value("location.href")
+    await page.open("about:blank")
+    await page.open(address)
+    await page.until(f"{NAMES}.length === 1")
+    assert await page.value(shown) == chosen
+    # The link of the view has the whole queue, and its numbers that change leave the way back as it is.
+    await page.value("document.querySelector('nav a').focus()")
+    await page.press("Enter")
+    await page.until(f"{NAMES}.length === 3")
+    assert await page.value("location.hash") == "#/queue"
+    for index in range(30):
+        world.server.create(pod(f"newcomer-{index}", cpu="100"))
+    await page.until(f"{NAMES}.length > 3")
+    await page.value("history.back()")
+    await page.until(f"{NAMES}.length === 1")
+    assert await page.value(shown) == chosen
+
+
 async def test_queue_without_pods_says_so(page: Page) -> None:
     async with World([node("a")]) as world, shown(world, page) as server:
         await page.open(server.url)
@@ -157,7 +200,7 @@ async def test_pod_view_has_the_scores_as_numbers_and_as_bars(page: Page, url: s
     await page.until("document.querySelector('.bars i')")
     rows = "[...document.querySelector('section[aria-label=Scores] table').rows]"
     texts = await page.value(f"{rows}.map((row) => [...row.cells].map((cell) => cell.innerText))")
-    assert texts[0] == ["Plugin", "small-0", "small-1"]
+    assert texts[0] == ["Plugin", "small-0 (chosen)", "small-1"]
     totals = [int(text) for text in texts[2][1:]]
     parts = [[int(text.split()[0]) for text in row[1:]] for row in texts[3:]]
     assert [sum(column) for column in zip(*parts, strict=True)] == totals
@@ -167,6 +210,46 @@ async def test_pod_view_has_the_scores_as_numbers_and_as_bars(page: Page, url: s
         " sum + one.getBoundingClientRect().width, 0))"
     )
     assert widths[0] / widths[1] == pytest.approx(totals[0] / totals[1], rel=0.05)
+
+
+async def test_node_chosen_among_equals_is_named_with_the_scores(page: Page) -> None:
+    nodes = [node(name, cpu="8") for name in ("e", "d", "c", "b", "a")]
+    async with World([*nodes, pod("web", cpu="1")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/pods/default/web")
+        await page.until("document.querySelector('.bars i')")
+        scores = "document.querySelector('section[aria-label=Scores] table')"
+        assert (await page.value(f"{scores}.caption.innerText")).endswith(
+            "; a, which was chosen, has the same total"
+        )
+    nodes = [node("a", cpu="8"), node("b", cpu="4")]
+    async with World([*nodes, pod("web", cpu="1")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/pods/default/web")
+        await page.until("document.querySelector('.bars i')")
+        heads = f"[...{scores}.tHead.rows[0].cells].map((cell) => cell.innerText)"
+        assert await page.value(heads) == ["Plugin", "a (chosen)", "b"]
+        assert "chosen" not in await page.value(f"{scores}.caption.innerText")
+
+
+async def test_pod_on_a_node_has_the_way_to_what_the_plugins_say_now(page: Page, url: str) -> None:
+    await page.open(f"{url}#/pods/default/web")
+    await page.until("document.querySelector('.bars i')")
+    verdicts = "document.querySelector('[aria-label=\"Verdicts of plugins\"]')"
+    text = await page.value(f"{verdicts}.innerText")
+    assert "2 of 3 nodes passed every filter in attempt 1. " in text
+    assert "keeps no rejections of an attempt that chose a node" in text
+    assert await page.value(f"{verdicts}.querySelector('a').hash") == "#/nodes?pod=default%2Fweb"
+
+
+async def test_pod_in_backoff_is_told_when_it_is_tried_again_at_the_latest(page: Page) -> None:
+    async with World([pod("web")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/pods/default/web")
+        facts = await page.until(
+            "document.querySelector('dl.facts') && document.querySelector('dl.facts').innerText"
+        )
+        assert "Tried again\nat the latest at 00:00:29.000, in 10s" in facts
 
 
 async def test_pod_that_is_unknown_is_named_with_the_cure(page: Page, url: str) -> None:
@@ -251,8 +334,8 @@ async def test_nodes_have_what_every_plugin_says_now_about_a_chosen_pod(page: Pa
     await page.open(f"{url}#/nodes?pod=default%2Fweb")
     text = await page.until(f"{ABOUT}.startsWith('The pod would go to small-0') && {ABOUT}")
     await page.until(f"{NAMES}.length === 3")
-    assert "Asked at 00:0" in text
-    assert "as if it had left its node small-0" in text
+    assert "The plugins were asked at 00:0" in text
+    assert "as if the pod had left its node small-0" in text
     rows = {row.split("\t")[0]: row.split("\t") for row in await page.value(ROWS)}
     assert int(rows["small-0"][6]) > int(rows["small-1"][6]) > 0
     assert (rows["small-0"][5], rows["small-1"][5]) == ("fits best", "fits")
@@ -289,7 +372,9 @@ async def test_map_has_the_scores_of_all_nodes_now_and_of_three_in_the_last_atte
             " when.dispatchEvent(new Event('change')); }"
         )
         text = await page.until(f"{ABOUT}.startsWith('Attempt 1: ') && {ABOUT}")
-        assert text.startswith("Attempt 1: 8 of 9 nodes passed every filter. This is of then; ")
+        assert text.startswith(
+            "Attempt 1: 8 of 9 nodes passed every filter. These are the verdicts of that attempt; "
+        )
         assert len(await page.value(scores)) == 3
 
 
@@ -301,6 +386,50 @@ async def test_row_of_the_table_chooses_its_node_without_a_new_question(page: Pa
     assert (await page.value(detail)).startswith("tainted")
     assert await page.value("location.hash") == "#/nodes?pod=default%2Fweb&node=tainted"
     assert await page.value(ABOUT) == asked
+
+
+async def test_table_has_what_colours_the_map(page: Page) -> None:
+    gpu = "nvidia.com/gpu"
+    with_gpu = node("with", cpu="4")
+    with_gpu["status"]["allocatable"][gpu] = "4"
+    user = pod("user", cpu="1")
+    user["spec"]["containers"][0]["resources"]["requests"][gpu] = "3"
+    async with World([with_gpu, node("without"), user, pod("plain")]) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/nodes")
+        await page.until(f"{NAMES}.length === 2")
+        choose = (
+            "{ const by = document.getElementById('nodes-by'); by.value = %r;"
+            " by.dispatchEvent(new Event('change')); }"
+        )
+        heads = "[...document.querySelectorAll('.scroll thead th')].map((one) => one.innerText)"
+        assert (await page.value(heads))[2:5] == ["cpu", "memory", "pods"]
+        await page.value(choose % gpu)
+        assert (await page.value(heads))[2:5] == [gpu, "memory", "pods"]
+        rows = {row.split("\t")[0]: row.split("\t") for row in await page.value(ROWS)}
+        assert (rows["with"][2], rows["without"][2]) == ("75 %", "")
+        # The address keeps the colour, also with a node.
+        await page.value("[...document.querySelectorAll('.scroll tbody a')].at(-1).click()")
+        assert await page.value("location.hash") == "#/nodes?by=nvidia.com%2Fgpu&node=without"
+        detail = "document.querySelector('[aria-label=\"The chosen node\"]').innerText"
+        assert gpu not in await page.value(detail)
+        await page.value("document.querySelector('nav a').focus()")
+        await page.press("Enter")
+        await page.until("document.title === 'Queue · berth'")
+        await page.value("history.back()")
+        await page.until(f"{NAMES}.length === 2 && ({detail}).startsWith('without')")
+        assert await page.value("document.getElementById('nodes-by').value") == gpu
+        # With a pod, the parts of one plugin.
+        await page.open("about:blank")
+        await page.open(f"{server.url}#/nodes?pod=default%2Fplain&by=score+by+NodeResourcesFit")
+        await page.until(f"{ABOUT}.startsWith('The pod would go to ')")
+        await page.until(f"{NAMES}.length === 2")
+        assert (await page.value(heads))[6] == "Score by NodeResourcesFit"
+        by_plugin = {row.split("\t")[0]: row.split("\t")[6] for row in await page.value(ROWS)}
+        await page.value(choose % "score")
+        assert (await page.value(heads))[6] == "Score"
+        total = {row.split("\t")[0]: row.split("\t")[6] for row in await page.value(ROWS)}
+        assert int(total["with"]) > int(by_plugin["with"])
 
 
 async def test_groups_are_listed_and_explained(page: Page) -> None:
@@ -318,3 +447,17 @@ async def test_groups_are_listed_and_explained(page: Page) -> None:
             "document.querySelector('.facts') && document.querySelector('main').innerText"
         )
         assert "0 placed of 5, 5 needed" in text
+
+
+async def test_group_names_the_nodes_that_are_nearest_to_its_next_member(page: Page) -> None:
+    nodes = [node(f"n{index}", cpu=str(10 + index)) for index in range(8)]
+    objects = [*nodes, pod_group("big", least=2), *members("big", 2, cpu="20")]
+    async with grouped(objects) as world, shown(world, page) as server:
+        await world.settle()
+        await page.open(f"{server.url}#/groups/default/big")
+        text = await page.until(
+            "document.querySelector('.facts') && document.querySelector('main').innerText"
+        )
+        assert "node n7 lacks 3 CPU; " in text
+        assert text.count(" lacks ") == 5
+        assert "; 3 other nodes lack more" in text
