@@ -42,7 +42,8 @@ def check(options: Namespace) -> int:
             failed = True
             if err.__cause__ is not None:
                 print(author_traceback(err.__cause__), end="", file=sys.stderr)
-            print(f"berth-sdk check: {name}: {err}", file=sys.stderr)
+            text = str(err)
+            print(f"berth-sdk check: {text if text.startswith(name) else f'{name}: {text}'}", file=sys.stderr)
         except (Exception, SystemExit) as err:
             if not place_of(err):
                 raise  # no line of the plugin's code: an internal error
@@ -85,14 +86,23 @@ def _arguments(text: str) -> dict[str, Any]:
         try:
             text = Path(text).read_text("utf-8")
         except (OSError, ValueError) as err:
-            raise ValueError(f"{text} is neither a JSON object nor a file that can be read: {err}") from err
+            said = err.strerror if isinstance(err, OSError) else err
+            raise ValueError(
+                f"{text!r} is neither a JSON object nor a file that can be read: {said}"
+            ) from err
     try:
-        args = json.loads(text)
+        args = json.loads(text, parse_constant=_no_constant)
     except ValueError as err:
         raise ValueError(f"not JSON: {err}") from err
+    except RecursionError as err:
+        raise ValueError("the values are nested too deeply") from err
     if not isinstance(args, dict):
         raise ValueError(f"a JSON object is needed, not {text[:40]!r}")
     return args
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _lines(cls: type, descriptor: Descriptor) -> Iterator[str]:

@@ -38,7 +38,7 @@ def _from_entry_point(name: str) -> type:
             f"did you mean {near[0]}?" if near else f"installed plugins: {', '.join(sorted(known)) or 'none'}"
         )
         raise PluginDefinitionError(
-            f"no installed plugin is named {name}: {cure}; to name a class, write module:Class"
+            f"no installed plugin is named {name or repr(name)}: {cure}; to name a class, write module:Class"
         )
     try:
         loaded = entry.load()
@@ -51,6 +51,11 @@ def _from_entry_point(name: str) -> type:
 
 def _from_module(where: str) -> tuple[str, type]:
     module_name, _, attribute = where.partition(":")
+    if not attribute.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
+        raise PluginDefinitionError(
+            f"{where} is no module:Class: write the names as in `from module import Class`, with the module's"
+            " folder on PYTHONPATH"
+        )
     # As with `python -m`: modules in the working directory can be named.
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -59,6 +64,10 @@ def _from_module(where: str) -> tuple[str, type]:
     except KeyboardInterrupt:
         raise
     except BaseException as err:  # a module may raise anything while it is imported
+        if isinstance(err, ImportError) and module_name.endswith(".py"):
+            raise PluginDefinitionError(
+                f"{where} names a file: write the module, as {module_name.removesuffix('.py')}:{attribute}"
+            ) from None
         raise _not_loaded(where, err) from err
     cls = _checked(where, loaded)
     return name_of(cls), cls
@@ -71,7 +80,7 @@ def _not_loaded(what: str, err: BaseException) -> PluginDefinitionError:
 
 def _checked(where: str, loaded: object) -> type:
     if not is_class(loaded):
-        raise PluginDefinitionError(
-            f"{where} is a {type(loaded).__name__}, not a class: name the plugin's class"
-        )
+        kind = type(loaded).__name__
+        article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        raise PluginDefinitionError(f"{where} is {article} {kind}, not a class: name the plugin's class")
     return loaded

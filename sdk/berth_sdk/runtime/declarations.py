@@ -144,14 +144,27 @@ _EVENT_RESOURCES: Final = (
 )
 
 
+def check_attributes(title: str, cls: type) -> None:
+    """Check that every attribute with the name of a method is one. Raises PluginDefinitionError."""
+    for method in PARAMETERS:
+        found = getattr(cls, method, None)
+        if found is not None and not callable(found):
+            raise PluginDefinitionError(f"{title}.{method} is not a method: rename the attribute")
+
+
 def check_methods(title: str, cls: type) -> None:
     """Check that the host can call every method of a point. Raises PluginDefinitionError."""
+    if inspect.isabstract(cls):
+        lacking = ", ".join(f"`{name}`" for name in sorted(cls.__abstractmethods__))
+        raise PluginDefinitionError(f"{title} cannot be made: it is abstract: write its methods {lacking}")
     for method, parameters in PARAMETERS.items():
         function = getattr(cls, method, None)
         if not callable(function):
-            if function is not None:
-                raise PluginDefinitionError(f"{title}.{method} is not a method: rename the attribute")
-            continue
+            continue  # `check_attributes` has named it
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise PluginDefinitionError(
+                f"{title}.{method} is a generator: `return` the answer in place of `yield`"
+            )
         bound = inspect.getattr_static(cls, method)
         own = () if isinstance(bound, (staticmethod, classmethod)) else ("self",)
         try:

@@ -41,6 +41,7 @@ from berth_sdk.runtime.declarations import (
     PARAMETERS,
     Declarations,
     attribute_of,
+    check_attributes,
     check_declarations,
     check_methods,
 )
@@ -183,6 +184,7 @@ def _parts(cls: type) -> tuple[object, ...]:
 
 def _described(cls: type, title: str) -> Descriptor:
     check_names(title, cls, PARAMETERS)
+    check_attributes(title, cls)
     if not points_of(cls):
         known = ", ".join(method for methods in METHODS.values() for method in methods)
         raise PluginDefinitionError(

@@ -38,7 +38,7 @@ def test_check_says_what_is_wrong_with_class_and_arguments(
     assert main(["check", "judged:Misspelt"]) == 1
     assert "filter" in capsys.readouterr().err
     assert main(["check", "judged:Strict", "--args", "[1]"]) == 2
-    assert "--args: [1] is neither a JSON object nor a file" in capsys.readouterr().err
+    assert "--args: '[1]' is neither a JSON object nor a file" in capsys.readouterr().err
     assert main(["check", "judged:Nobody"]) == 1
 
 
@@ -113,3 +113,54 @@ def test_check_closes_the_plugin_and_shows_what_close_raises(
     assert "remark: close raised RuntimeError: stuck at closes_badly.py:6" in capsys.readouterr().out
     assert main(["check", "closes_badly:Waits"]) == 1
     assert "write it as `def close(self)`" in capsys.readouterr().err
+
+
+def test_name_or_class_that_is_none_is_named_once_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "oddities.py").write_text(
+        "import abc\n"
+        "class Abstract(abc.ABC):\n"
+        "    @abc.abstractmethod\n"
+        "    def filter(self, state, pod, node): ...\n"
+        "class Yields:\n"
+        "    def filter(self, state, pod, node):\n"
+        "        yield None\n"
+        "class Attribute:\n"
+        "    filter = 3\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, said in (
+        (
+            "oddities:Abstract",
+            "oddities:Abstract: Abstract cannot be made: it is abstract: write its methods `filter`",
+        ),
+        ("oddities:Yields", "oddities:Yields: Yields.filter is a generator: `return` the answer in place of"),
+        ("oddities:Attribute", "oddities:Attribute: Attribute.filter is not a method: rename the attribute"),
+        ("oddities:number", "oddities:number is an int, not a class: name the plugin's class"),
+        ("oddities:Nobody", "oddities:Nobody cannot be loaded: module 'oddities' has no attribute 'Nobody'"),
+        ("oddities.py:Yields", "oddities.py:Yields names a file: write the module, as oddities:Yields"),
+        ("../oddities:Yields", "../oddities:Yields is no module:Class: write the names as in `from module"),
+        ("oddities:", "oddities: is no module:Class: write the names as in"),
+        ("oddities", "oddities: no installed plugin is named oddities: installed plugins: "),
+        ("NodeNam", "NodeNam: no installed plugin is named NodeNam: did you mean NodeName?; to name a class"),
+    ):
+        assert main(["check", name]) == 1
+        assert f"berth-sdk check: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ('{"a": NaN}', "--args: not JSON: NaN is no number of JSON"),
+        ('{"a":' * 5000 + "1" + "}" * 5000, "--args: the values are nested too deeply"),
+        ("", "--args: '' is neither a JSON object nor a file that can be read: Is a directory"),
+    ],
+    ids=["not a number", "nested very deeply", "nothing"],
+)
+def test_arguments_that_are_no_json_object_are_named(
+    args: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "NodeName", "--args", args]) == 2
+    assert said in capsys.readouterr().err
