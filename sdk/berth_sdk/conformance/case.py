@@ -25,11 +25,15 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The plugin under test, and what its instance said in the handshake."""
+    """The plugin under test, and what its instance said in the handshake.
+
+    `trouble`: why the kit could not learn what the plugin declares with its arguments; empty: it could.
+    """
 
     plugin: identity.PluginDescriptor
     hello: identity.HandshakeResponse
     points: frozenset[int] = field(init=False)
+    trouble: str = ""
 
     def __post_init__(self) -> None:
         """Read the points."""

@@ -28,6 +28,8 @@ LIMIT_S: Final = 60.0
 """The time for one case."""
 _CONFIGURE_S: Final = 15.0
 """The time to learn what a plugin declares with its arguments."""
+_GONE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""The codes of a server that may have ended, or hang, since an earlier call."""
 _DETAIL: Final = 2000
 """The characters of a detail that are shown."""
 
@@ -108,8 +110,8 @@ def configured(target: Target, subject: Subject) -> Subject:
         attachment_id = new_id()
         host.handshake(attachment_id)
         answer = host.configure(attachment_id)
-    except (BrokenError, DecodeError):
-        return subject
+    except (BrokenError, DecodeError) as err:
+        return replace(subject, trouble=_shortened(str(err)))
     finally:
         host.close()
     found = [plugin for plugin in answer.plugins if plugin.name == subject.plugin.name]
@@ -171,7 +173,10 @@ def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tupl
     except SkippedError as err:
         return "skip", _shortened(str(err))
     except BrokenError as err:
-        return "fail", _in_time(host, _shortened(str(err)))
+        text = _shortened(str(err))
+        if subject.trouble and isinstance(err, CallError) and err.code in _GONE:
+            text += f"; before the first case: {subject.trouble}"
+        return "fail", _in_time(host, text)
     except DecodeError as err:
         return "fail", f"an answer cannot be read: {err}"
     except OSError as err:

@@ -90,6 +90,24 @@ def test_server_of_another_major_fails_a_case(tmp_path: Path, capsys: pytest.Cap
     assert "Handshake supports the majors 2; the kit speaks major 1" in capsys.readouterr().out
 
 
+class DiesInConfigure(Judge):
+    def Configure(self, request: Any) -> Any:  # noqa: N802
+        assert self.server is not None
+        self.server.stop(0)
+        raise RefusalError(grpc.StatusCode.UNAVAILABLE, "the process ends")
+
+
+def test_server_that_died_before_the_first_case_is_told_with_its_last_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "RETURN_S", 0.0)
+    with DiesInConfigure().serving(tmp_path) as address:
+        assert main(["conformance", address]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("fail  handshake.answer: Handshake failed with UNAVAILABLE: ")
+    assert "; before the first case: Configure failed with " in first
+
+
 class ServesNothing(Judge):
     names: ClassVar[tuple[str, ...]] = ()
 
