@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections.abc
 import keyword
 import re
@@ -26,17 +27,37 @@ _BAD_INPUT: Final = 2
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TAKEN: Final = frozenset(
     {
+        "aiohttp",
+        "attr",
         "berth",
         "berth_bench",
         "berth_host",
         "berth_plugins",
         "berth_sdk",
+        "click",
+        "cryptography",
         "google",
         "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "hpack",
+        "httptools",
+        "kubernetes",
         "numpy",
+        "opentelemetry",
+        "orjson",
+        "packaging",
+        "pluggy",
+        "prometheus_client",
         "pytest",
+        "rich",
+        "structlog",
         "test",  # Python's own, which sys.stdlib_module_names leaves out
         "tests",
+        "typing_extensions",
+        "uvloop",
+        "watchfiles",
+        "yaml",
     }
 )
 """Modules that the plugin, its test or the host imports: one of the same name would hide them."""
@@ -136,10 +157,12 @@ def naming_in_python(name: str) -> Naming:
     module = name.replace("-", "_")
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in _TAKEN:
         raise NewError(
-            f"{name!r} is a name of Python's own, of berth, or of a package that the SDK imports: add a word,"
+            f"{name!r} is a name of Python's own, of berth, or of a package that berth imports: add a word,"
             f" as in {name}-plugin"
         )
     cls = _class_name(name)
+    if keyword.iskeyword(cls) or hasattr(builtins, cls):
+        raise NewError(f"{cls} is a name of Python's own: add a word, as in {name}-rule")
     if any(hasattr(imported, cls) for imported in (berth_sdk, typing, collections.abc)):
         raise NewError(f"{cls} is a class that plugins import: add a word, as in {name}-rule")
     return Naming(name=name, module=module, cls=cls)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,9 @@ def test_written_configuration_schedules_with_the_plugin_in_a_child(
         pytest.param(["numpy"], "add a word, as in numpy-plugin", id="package that the SDK imports"),
         pytest.param(["berth-host"], "add a word, as in berth-host-plugin", id="package of berth"),
         pytest.param(["status"], "add a word, as in status-rule", id="class of the SDK"),
+        pytest.param(["none"], "None is a name of Python's own: add a word, as in none-rule", id="constant"),
+        pytest.param(["value-error"], "ValueError is a name of Python's own", id="class of Python"),
+        pytest.param([64 * "a"], "as rack-aware; at most 63 characters, not 64", id="too long"),
         pytest.param(["class-var"], "add a word, as in class-var-rule", id="class of typing"),
         pytest.param(["x", "--points", "fliter"], "did you mean filter?", id="misspelt point"),
         pytest.param(["x", "--points", "qqq"], "the points are preEnqueue", id="no point"),
@@ -183,6 +187,33 @@ def test_nothing_is_left_in_an_empty_folder_that_cannot_be_filled(
     assert main(["new", "rack-aware", "--folder", str(tmp_path)]) == 2
     assert f"{tmp_path}: No space left on device" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_name_of_a_package_that_the_host_needs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    modules: dict[str, list[str]] = {}
+    for module, owners in packages_distributions().items():
+        for owner in owners:
+            modules.setdefault(canonical(owner), []).append(module)
+    needed = [
+        canonical(re.split("[ <>=;[]", line)[0])
+        for line in requires("berth-host") or ()
+        if "extra ==" not in line
+    ]
+    assert {"pyyaml", "kubernetes", "watchfiles"} <= set(needed)
+    found = {
+        module for name in needed for module in modules.get(name, ()) if re.fullmatch("[a-z][a-z_]*", module)
+    }
+    assert {"yaml", "kubernetes", "watchfiles"} <= found
+    for module in found:
+        assert main(["new", module.replace("_", "-")]) == 2
+        assert "of a package that berth imports: add a word" in capsys.readouterr().err
+
+
+def canonical(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
 
 
 def test_name_of_a_plugin_that_every_host_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
