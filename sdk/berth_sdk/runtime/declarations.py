@@ -155,7 +155,7 @@ def check_attributes(title: str, cls: type) -> None:
 def check_methods(title: str, cls: type) -> None:
     """Check that the host can call every method of a point. Raises PluginDefinitionError."""
     if inspect.isabstract(cls):
-        lacking = ", ".join(f"`{name}`" for name in sorted(cls.__abstractmethods__))
+        lacking = ", ".join(f"`{name}`" for name in sorted(vars(cls)["__abstractmethods__"]))
         raise PluginDefinitionError(f"{title} cannot be made: it is abstract: write its methods {lacking}")
     for method, parameters in PARAMETERS.items():
         function = getattr(cls, method, None)
