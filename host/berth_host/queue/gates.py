@@ -51,13 +51,16 @@ STANDS: Final = Answered(stands=True)
 
 @dataclass(slots=True, eq=False)
 class OpenMove:
-    """The interrupted move of an entity whose gates answer later. `questions`: by uid of the pod."""
+    """The interrupted move of an entity whose gates answer later. `questions`: by uid of the pod. `failed`:
+    the latest answer was an error.
+    """
 
     entity: QueuedEntity
     strategy: Strategy
     label: str
     answered: Answered
     questions: dict[str, GateQuestion] = field(default_factory=dict)
+    failed: bool = False
 
 
 Answers = dict[tuple[str, Hashable] | None, Status]
@@ -216,7 +219,7 @@ class Gates:
         question = GateQuestion(name, self._shown(info, info))
         status = self._ask(known.gates[name], question)
         if status is DEFERRED:
-            self._open(OpenMove(info, strategy, label, UNANSWERED), [question])
+            self._open(OpenMove(info, strategy, label, Answered()), [question])
             return False
         if status.is_success:
             return False
@@ -225,7 +228,8 @@ class Gates:
 
     def answered(self, question: GateQuestion, status: Status) -> OpenMove | None:
         """Take a gate's late answer; return the interrupted move of the entity if the entity may continue:
-        the pod has no closed gate, or all questions about the group's members are answered.
+        the pod has no closed gate or has missed events, or all questions about the group's members are
+        answered.
 
         None: the pod stays gated, other answers are awaited, or a newer question is open. After an error the
         pod stays gated, and the same question may be answered again.
@@ -240,6 +244,7 @@ class Gates:
             if move.entity is not info:
                 move.entity.gate_as(info)
             if status.code is Code.ERROR:
+                move.failed = True
                 return None
             move.answered = replace(move.answered, closed=move.answered.closed | {uid})
         else:
@@ -250,8 +255,8 @@ class Gates:
             return None
         del self._moves[move.entity.uid]
         self._groups.pop(move.entity.uid, None)
-        # Members of a group without a closed gate may have further gates.
-        return move if status.is_success or move.entity is not info else None
+        # Members of a group without a closed gate may have further gates. A missed event may open the gate.
+        return move if status.is_success or move.entity is not info or move.answered.missed else None
 
     def missed(self, event: QueueEvent) -> None:
         """Keep an event for the groups that wait for answers. No gate is closed yet that could wait for the
@@ -259,6 +264,22 @@ class Gates:
         """
         for move in self._groups.values():
             move.answered.missed[event.label] = (event, event.label in move.answered.missed)
+
+    def postpones(self, entity: QueuedEntity, strategy: Strategy, event: QueueEvent) -> bool:
+        """Keep an event for a pod that waits for an answer; return False for any other entity.
+
+        An open gate lets the pod go on, with or without the event; one that is closed is called again. So an
+        event does not call the gates of all waiting pods anew. Not kept are updates of the pod itself, which
+        the open question is not about, and events after an error, as they may have ended its reason.
+        """
+        move = self._moves.get(entity.uid)
+        if move is None or move.failed or entity.is_group:
+            return False
+        if any(_is_uid(one, entity.uid) for one in (event.old, event.new)):
+            return False
+        move.strategy = max(move.strategy, strategy)
+        move.answered.missed[event.label] = (event, event.label in move.answered.missed)
+        return True
 
     def waits_for(self, question: GateQuestion) -> bool:
         """Return True while the answer to this very question counts: no newer one about the pod is open."""
@@ -306,6 +327,10 @@ def _same_as_before(
     if status is None or status.is_success or status.message != info.gating_message:
         return None
     return status
+
+
+def _is_uid(found: object, uid: str) -> bool:
+    return isinstance(found, Pod) and found.uid == uid
 
 
 def _order(gates: Mapping[str, Gate], gating: str) -> Iterable[str]:

@@ -68,7 +68,7 @@ class Moves:
         self._requeue([(info, self._hints.judge(info, event)) for info in asked], event)
 
     def continue_move(self, move: OpenMove) -> None:
-        """Continue a move that gates interrupted. A group that stays gated is judged by the events since."""
+        """Continue a move that gates interrupted. Judge an entity that stays gated by the events since."""
         info = move.entity
         self._places.requeue(info, move.strategy, move.label, move.answered)
         for event, several in move.answered.missed.values():
@@ -106,7 +106,7 @@ class Moves:
 
     def _requeue(self, leaving: Iterable[tuple[QueuedEntity, Strategy]], event: QueueEvent) -> None:
         for info, strategy in leaving:
-            if strategy is not Strategy.SKIP:
+            if strategy is not Strategy.SKIP and not self._places.gates.postpones(info, strategy, event):
                 self._places.pool.remove(info.key)
                 self._places.requeue(info, strategy, event.label)
 

@@ -227,6 +227,37 @@ def test_recovered_gate_is_asked_anew() -> None:
     assert bench.active == ["a"]
 
 
+def test_events_call_no_gate_anew_while_its_answer_is_awaited() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a", "b")
+    for _ in range(5):
+        bench.queue.move_all(label_changed("other"))
+    assert len(slow.gate_questions) == 2
+    of_a, of_b = slow.gate_questions
+    bench.queue.gate_answered(of_a, Status.success())
+    assert (bench.active, len(slow.gate_questions)) == (["a"], 2)
+    # What the plugin said of b may be older than the events: once more, for all five.
+    bench.queue.gate_answered(of_b, Status.unresolvable("closed"))
+    assert (bench.pool, len(slow.gate_questions)) == (["b"], 3)
+    bench.queue.gate_answered(slow.gate_questions[2], Status.unresolvable("closed"))
+    assert (bench.pool, len(slow.gate_questions)) == (["b"], 3)
+    bench.queue.move_all(label_changed("other"))
+    bench.queue.gate_answered(slow.gate_questions[3], Status.success())
+    assert bench.active == ["a", "b"]
+
+
+def test_event_after_an_error_calls_the_gate_anew() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.error("not reached"))
+    bench.queue.move_all(label_changed("other"))
+    assert len(slow.gate_questions) == 2
+    bench.queue.gate_answered(slow.gate_questions[1], Status.success())
+    assert bench.active == ["a"]
+
+
 def test_answer_for_a_deleted_pod_brings_nothing_back() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
