@@ -1,8 +1,9 @@
 """`LoopbackServer`: the page for one user, over plain HTTP on 127.0.0.1.
 
 `berth ui` and `kubectl berth ui` serve the page with it. Every process of this machine can reach the port.
-So can any site through the user's browser, but a site must not read the answers: a request whose Host header
-is another name (DNS rebinding) is refused, and no header allows another origin to read.
+So can any site through the user's browser, but a site must neither read the answers nor ask for them with the
+user's rights: a request whose Host header is another name (DNS rebinding) is refused, a question that the
+browser says comes from another site is refused, and no header allows another origin to read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from berth_host.errors.endpoints import EndpointError
 
 ADDRESS: Final = "127.0.0.1"
 _SHUTDOWN_S: Final = 0.5
+_OWN: Final = ("", "none", "same-origin")
+"""The values of Sec-Fetch-Site of the page's own requests, of a typed address, and of other programs."""
 
 
 class LoopbackServer:
@@ -78,6 +81,8 @@ class LoopbackServer:
         if raw.method not in ("GET", "HEAD"):
             return failure(405, "MethodNotAllowed", f"{raw.path} is read with GET")
         if raw.path.startswith(ANSWERS):
+            if raw.headers.get("Sec-Fetch-Site", "") not in _OWN:
+                return failure(403, "Forbidden", f"another site asked: open the page at {self.url}")
             return await self._answers(request)
         if raw.path == "/":
             return Answer(status=307, headers={"Location": PAGE})

@@ -43,21 +43,63 @@ function kindOf(column) {
 }
 
 /**
- * Put `children` in place of those of `body`; null is left out.
+ * Make `body` have `children`; null is left out.
  *
- * A list that was opened stays open and keeps the keyboard, and a table that was scrolled stays where it is. Lists
- * (`details`) are known by their `data-name`.
+ * What stays the same stays in the document: a selected text stays selected, a screen reader stays where it reads, and
+ * a list that was opened (`details`) stays open, also in another row. Lists are known by their `data-name`.
  */
 export function redraw(body, children) {
   const open = new Set([...body.querySelectorAll("details[open]")].map((one) => one.dataset.name));
-  const focused = body.contains(document.activeElement) ? document.activeElement.closest("details")?.dataset.name : undefined;
-  const scrolled = [...body.querySelectorAll(".wide")].map((one) => one.scrollLeft);
-  body.replaceChildren(...children.filter(Boolean));
-  for (const one of body.querySelectorAll("details")) {
-    one.open = open.has(one.dataset.name);
-    if (focused !== undefined && focused === one.dataset.name) one.firstChild.focus();
+  const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  const list = focused?.closest("details")?.dataset.name;
+  const made = el("div", {}, children.filter(Boolean));
+  for (const one of made.querySelectorAll("details")) one.open = open.has(one.dataset.name);
+  patch(body, made);
+  if (!focused || focused.isConnected) return;
+  [...body.querySelectorAll("details")].find((one) => one.dataset.name === list)?.firstChild.focus();
+}
+
+/** Return the name by which an element is found among its siblings. */
+function nameOf(node) {
+  return node.dataset?.name ?? node.ariaLabel ?? null;
+}
+
+/** Make the children of an element equal to those of another one, and keep those that match. */
+function patch(element, made) {
+  const named = new Map([...element.childNodes].map((one) => [nameOf(one), one]).filter(([name]) => name !== null));
+  let next = element.firstChild;
+  for (const child of [...made.childNodes]) {
+    const name = nameOf(child);
+    const found = name === null ? next : named.get(name);
+    if (!found || found.nodeName !== child.nodeName || nameOf(found) !== name) {
+      element.insertBefore(child, next);
+      continue;
+    }
+    if (found === next) next = next.nextSibling;
+    else element.insertBefore(found, next);
+    if (child.nodeType === Node.TEXT_NODE) {
+      if (found.data !== child.data) found.data = child.data;
+    } else if (!found.isEqualNode(child)) {
+      patchAttributes(found, child);
+      patch(found, child);
+    }
   }
-  body.querySelectorAll(".wide").forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
+  while (next) {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  }
+}
+
+function patchAttributes(element, made) {
+  for (const name of element.getAttributeNames()) if (!made.hasAttribute(name)) element.removeAttribute(name);
+  for (const name of made.getAttributeNames()) {
+    const value = made.getAttribute(name);
+    if (element.getAttribute(name) === value) continue;
+    // The Content-Security-Policy lets no attribute set a style.
+    if (name === "style") element.style.cssText = made.style.cssText;
+    else element.setAttribute(name, value);
+  }
 }
 
 /** Return the list of names and values. */

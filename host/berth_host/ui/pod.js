@@ -43,13 +43,19 @@ function head(value) {
     ["In this part since", queue.since && `${clock(queue.since, now)} (${span(queue.since, value.answeredAt)})`],
     ["Tried again", queue.retryAt && `at the latest at ${clock(queue.retryAt, now)}, in ${span(now, queue.retryAt)}`],
     ["Rejected by", queue.rejectedBy?.join(", ")],
-    ["Gated by", queue.gatedBy && `${queue.gatedBy} ${queue.gateMessage}`],
-    ["Group", queue.group],
+    ["Gated by", queue.gatedBy && [queue.gatedBy, queue.gateMessage].filter(Boolean).join(": ")],
+    ["Group", queue.group && el("a", { href: groupLink(queue.group) }, queue.group)],
     ["Held room", value.heldRoom && `${count(value.heldRoom.pods, "place")} for ${value.heldRoom.group}`],
     ["Waits at Permit", value.permit && `for ${value.permit.plugins.join(", ")}, until ${clock(value.permit.until, now)}`],
     ["Wakes", value.wakes.length
       && [...new Set(value.wakes.map((one) => `${one.resource} ${one.actions.join("|")}`))].join(", ")],
   ].map(([name, fact]) => [name, fact || null]));
+}
+
+/** Return the link of a group's view. `key`: KIND/NAMESPACE/NAME. */
+function groupLink(key) {
+  const [kind, ...names] = key.split("/");
+  return `#/groups/${names.map(encodeURIComponent).join("/")}?kind=${encodeURIComponent(kind)}`;
 }
 
 function verdicts(value, map) {

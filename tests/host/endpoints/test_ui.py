@@ -108,6 +108,40 @@ async def test_loopback_answers_to_its_own_address_alone(loopback: LoopbackServe
         assert loopback.url in (await response.json())["message"]
 
 
+@pytest.mark.parametrize(
+    ("site", "path", "status"),
+    [
+        ("cross-site", "/berth/v1/pods/default/web/fit", 403),
+        ("same-site", "/berth/v1/plugins", 403),
+        ("same-origin", "/berth/v1/plugins", 200),
+        ("none", "/berth/v1/plugins", 200),
+        ("cross-site", "/ui/", 200),
+    ],
+)
+async def test_loopback_answers_no_question_of_another_site(
+    loopback: LoopbackServer, site: str, path: str, status: int
+) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{loopback.port}{path}", headers={"Sec-Fetch-Site": site}) as response,
+    ):
+        assert response.status == status
+        if status == 403:
+            assert loopback.url in (await response.json())["message"]
+
+
+@pytest.mark.parametrize("is_watched", [False, True], ids=["once", "watched"])
+@pytest.mark.parametrize(
+    "path", ["queue", "nodes", "plugins", "podgroups", "podgroups/a/b", "pods/a/b", "pods/a/b/fit"]
+)
+async def test_right_to_the_page_alone_gives_no_answer(port: Served, path: str, *, is_watched: bool) -> None:
+    address = f"/berth/v1/{path}{'?watch=true' if is_watched else ''}"
+    for token in ("", "reads", "other"):
+        reply = await port.ask("GET", address, token=token)
+        assert reply.status == 403, token
+    assert (await port.ask("GET", address, token="wrong")).status == 401
+
+
 async def test_port_that_is_in_use_is_named_with_the_cure(loopback: LoopbackServer) -> None:
     async def answers(request: Request) -> Answer:
         return Answer()

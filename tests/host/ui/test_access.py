@@ -11,6 +11,7 @@ import pytest_asyncio
 from berth_bench.ui.chromium import Page
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.pages import Answers
+from berth_sdk.kube_object import ObjectRef
 from support.holding_world import holding_world
 from support.hosts import World, node, pod
 from support.serving import FakeProcess
@@ -251,3 +252,37 @@ async def test_chosen_node_stands_out_from_its_colour(page: Page, url: str, *, i
         " return Array.from({ length: 4 }, (_, at) => [...found.slice(4 * at, 4 * at + 3)]); })()"
     )
     assert pixels == [[0, 0, 0], [0, 0, 0], [255, 255, 255], [255, 255, 255]]
+
+
+async def test_changing_numbers_leave_selected_texts_open_lists_and_the_keyboard(
+    page: Page, url: str, world: World
+) -> None:
+    await page.open(f"{url}#/plugins")
+    calls = (
+        "Number([...document.querySelectorAll('main tr')]"
+        ".find((row) => row.cells[0].innerText === 'NodeResourcesFit')?.cells[5].innerText)"
+    )
+    before = await page.until(f"document.querySelector('details') && {calls} >= 0 && `${{{calls}}}`")
+    await page.value(
+        "{ const one = document.querySelector('[data-name=NodeResourcesFit]'); one.open = true;"
+        " one.firstChild.focus(); getSelection().selectAllChildren(one.querySelector('dd'));"
+        " window.kept = one; }"
+    )
+    selected = await page.value("getSelection().toString()")
+    assert selected
+    world.server.create(pod("newcomer", cpu="100"))
+    await page.until(f"{calls} > {before}")
+    assert await page.value("getSelection().toString()") == selected
+    assert await page.value(
+        f"window.kept.isConnected && window.kept.open && {FOCUSED}.parentElement === kept"
+    )
+    await page.open("about:blank")
+    await page.open(f"{url}#/pods/default/web")
+    await page.until("document.querySelector('.bars i')")
+    await page.value("document.querySelector('[aria-label=\"Verdicts of plugins\"] a').focus()")
+    world.server.delete("pods", ObjectRef(namespace="default", name="web"))
+    await page.until("document.querySelector('dl.facts').innerText.includes('deleted')")
+    assert await page.value(f"{FOCUSED}.textContent") == "the map of nodes"
+    # Bars that are drawn again keep their widths, though no attribute may set a style.
+    assert await page.value("document.querySelector('.bars i').getBoundingClientRect().width") > 10
+    assert not page.problems

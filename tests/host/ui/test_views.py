@@ -73,6 +73,10 @@ async def test_queue_has_each_part_with_its_number_and_the_reason_of_each_pod(pa
     assert "NodeResourcesFit: Insufficient cpu" in rows["default/huge"]
     assert "scheduling gates: example.com/approval" in rows["default/gated"]
     assert "no budget left" in rows["default/kept-out"]
+    await page.open(f"{url}#/pods/default/kept-out")
+    await page.until(
+        "document.querySelector('dl.facts').innerText.includes('Gated by\\nHolding: no budget left')"
+    )
 
 
 async def test_queue_changes_while_it_is_shown(page: Page, url: str, world: World) -> None:
@@ -447,6 +451,13 @@ async def test_groups_are_listed_and_explained(page: Page) -> None:
             "document.querySelector('.facts') && document.querySelector('main').innerText"
         )
         assert "0 placed of 5, 5 needed" in text
+        # A pod of the group leads back to it.
+        await page.open(f"{server.url}#/pods/default/big-0")
+        await page.until("document.querySelector('dl.facts a')")
+        await page.value("document.querySelector('dl.facts a').click()")
+        await page.until("document.querySelector('h1').textContent === 'Group default/big'")
+        await page.until("document.querySelector('.facts').innerText.includes('0 placed of 5')")
+        assert await page.value("document.getElementById('problem').textContent") == ""
 
 
 async def test_group_names_the_nodes_that_are_nearest_to_its_next_member(page: Page) -> None:
