@@ -23,7 +23,9 @@ CONTENT_TYPE: Final = "text/event-stream"
 PERIOD_S: Final = 1.0
 """Seconds between two looks; more where the answer takes long to make, see SHARE."""
 SHARE: Final = 20
-"""The pause after a look is at least this many times as long as the look."""
+"""The pause after a look is at least this many times as long as the look, and at most MOST_PAUSE_S."""
+MOST_PAUSE_S: Final = 15.0
+"""The most seconds between looks. The page and `kubectl berth ui` leave a stream silent for 30 s."""
 STREAM_S: Final = 300.0
 """Seconds after which a stream ends. The browser asks again, and its right is checked again."""
 MOST_READERS: Final = 64
@@ -97,7 +99,7 @@ class Watches:
                     for name, data in shown.changes(value):
                         yield _event(name, data)
                     yield _event("at", value.get(_AT))
-                await asyncio.sleep(max(self._period_s, SHARE * look.took_s))
+                await asyncio.sleep(max(self._period_s, min(SHARE * look.took_s, MOST_PAUSE_S)))
         finally:
             self.reader_count -= 1
             if not self.reader_count:

@@ -168,6 +168,24 @@ async def test_stream_ends_so_that_rights_are_checked_again(monkeypatch: pytest.
         assert len([part async for part in parts]) > 1
 
 
+async def test_answer_that_takes_long_leaves_no_reader_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "MOST_PAUSE_S", SOON_S)
+    monkeypatch.setattr(watching, "SHARE", 1e6)
+    things = Things()
+
+    async def slow(request: Request) -> dict[str, Any] | Answer:
+        await asyncio.sleep(SOON_S)
+        return await things.make(request)
+
+    things.watches = Watches(slow, {PATH: Listed("things", "key")}, SOON_S)
+    async with asyncio.timeout(PATIENCE_S), aclosing(await parts_of(things)) as parts:
+        times = 0
+        while times < 3:
+            times += (await anext(parts)).startswith(b"event: at")
+
+
 @asynccontextmanager
 async def over_http(things: Things) -> AsyncIterator[tuple[LoopbackServer, aiohttp.ClientSession]]:
     server = LoopbackServer(things.watches.answer)
