@@ -138,7 +138,7 @@ def cycle_call(
                 bound = ended.outcome == _BOUND
                 served.early.ended(bound=bound)
                 instance.cycles.end(served.name, ended.cycle_id, bound=bound)
-            part, missing = _prepared(instance, served, ctx)
+            part, missing = _prepared(instance, served, ctx, method)
             if part is None:
                 return response_type(ctx=missing)  # type: ignore[no-any-return]  # the plain message
             cycle = CycleCall(instance, served, part, method, context)
@@ -151,7 +151,7 @@ def cycle_call(
 
 
 def _prepared(
-    instance: Instance, served: ServedPlugin, ctx: pb.CallContext
+    instance: Instance, served: ServedPlugin, ctx: pb.CallContext, method: str
 ) -> tuple[PluginCycle | None, pb.ReplyContext | None]:
     """Return the plugin's part of the cycle and None; or None and a context that names the missing state."""
     missing: list[pb.Missing.ValueType] = []
@@ -179,16 +179,22 @@ def _prepared(
     if ctx.continues:
         instance.cycles.go_on(served.name, ctx.continues, cycle_id)
     known, subject = instance.cycles.look(served.name, cycle_id, sent, owner_id)
-    if memory_is_lost(known, token) or any(
-        memory_is_lost(instance.cycles.find(served.name, parent.cycle_id), parent.plugin_token)
-        for parent in ctx.parents
+    # A Reserve after its Unreserve is refused, whatever the process has kept of the cycle.
+    is_refused = method == "reserve" and instance.cycles.is_undone(served.name, cycle_id)
+    if not is_refused and (
+        memory_is_lost(known, token)
+        or any(
+            memory_is_lost(instance.cycles.find(served.name, parent.cycle_id), parent.plugin_token)
+            for parent in ctx.parents
+        )
     ):
         missing.append(pb.MISSING_CYCLE)
-    if subject is None or (
-        served.runtime.descriptor.wants_whole_pod and isinstance(subject, Pod) and subject.object is None
+    if not is_refused and (
+        subject is None
+        or (served.runtime.descriptor.wants_whole_pod and isinstance(subject, Pod) and subject.object is None)
     ):
         missing.append(pb.MISSING_POD)
-    if missing or subject is None:
+    if missing:
         reply = pb.ReplyContext(missing=missing, cycle_id=cycle_id)
         if have is not None:
             reply.have.CopyFrom(wire.encode_version(have))

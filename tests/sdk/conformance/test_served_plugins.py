@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from berth_plugins.node_name import NodeName
 from berth_sdk import Need, NodeMode, NodeTable, NodeView, PermitResult, Plugin, Pod, PodSensitivity, Status
+from berth_sdk.cli.loading import load_plugins
 from berth_sdk.conformance import run
 from berth_sdk.conformance.host import Target
 from berth_sdk.cycle_state import CycleState
@@ -82,6 +83,17 @@ class BindsBits(Binds):
         return Status.success() if node.pod_count < 100 else Status.unschedulable("taken")
 
 
+class BindsWithMemory(BindsBits):
+    """The same with what PreFilter keeps of the cycle, which a Reserve after its Unreserve finds no more."""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        state.write("of PreFilter", pod.name)
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        assert state.read("of PreFilter") == pod.name
+        return super().reserve(state, pod, node_name)
+
+
 def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
     target = Target(address, args=args)
     (subject,) = (run.configured(target, one) for one in run.subjects(run.hello_of(target)))
@@ -90,10 +102,26 @@ def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
 
 
 @pytest.mark.parametrize(
-    "plugin", [ScoresBits, JudgesNames, Binds, BindsBits, NodeName], ids=lambda plugin: plugin.__name__
+    "plugin",
+    [ScoresBits, JudgesNames, Binds, BindsBits, BindsWithMemory, NodeName],
+    ids=lambda plugin: plugin.__name__,
 )
 def test_kit_passes_what_the_sdk_serves(plugin: type, tmp_path: Path) -> None:
     server = PluginServer({plugin.__name__: plugin})
+    try:
+        report = report_of(server.listen(f"unix:{tmp_path / 'kit.sock'}"))
+    finally:
+        server.stop(0.2)
+    assert failures(report) == {}
+    assert report.conforms
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["Coscheduling", "DynamicResources", "PrioritySort", "SchedulingGates", "VolumeBinding"]
+)
+def test_kit_passes_default_plugins_with_a_queue_objects_and_reservations(name: str, tmp_path: Path) -> None:
+    server = PluginServer(load_plugins([name]))
     try:
         report = report_of(server.listen(f"unix:{tmp_path / 'kit.sock'}"))
     finally:
