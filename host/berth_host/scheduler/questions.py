@@ -28,6 +28,7 @@ from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage, counted_in, gro
 from berth_host.explain.pod_fit import DrainAnswer, Eviction, PodFit
 from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
 from berth_host.scheduler.disruptions import Disruptions, is_replaced
+from berth_host.scheduler.question_notes import notes_about
 from berth_host.scheduler.schedule_one import Scheduler
 from berth_host.scheduler.simulating import HostRoom, Simulation, Wanted, profile_of
 
@@ -89,7 +90,7 @@ class Questions:
                 scheduler.steps, profile, self._host.snapshot.nodes, pod, about=about, preempts=True
             )
         near = nearest(pod, found.verdicts, self._host)
-        return replace(found, nearest=near, gates=gates, notes=[*notes, *found.notes])
+        return replace(found, nearest=near, gates=gates, notes=[*notes, *found.notes, *notes_about([pod])])
 
     async def refit(self, key: str) -> PodFit | None:
         """Return where the pod `namespace/name` of the cluster would go now; None if there is no such pod.

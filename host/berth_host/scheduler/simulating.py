@@ -50,6 +50,7 @@ from berth_host.queue.seams import Less
 from berth_host.scheduler.ask_pod import Among, Found, search_pod
 from berth_host.scheduler.attempt import Attempt
 from berth_host.scheduler.pod_steps import SearchSteps
+from berth_host.scheduler.question_notes import notes_about
 from berth_host.scheduler.schedule_one import Profile, Scheduler
 
 SLICE_S: Final = 0.02
@@ -190,7 +191,11 @@ class Simulation:
         self._placed_count = 0
         self._slice_count = 0
         self._held_s = 0.0
-        self._notes = [*wanted.notes, *self._about_extenders()]
+        self._notes = [
+            *wanted.notes,
+            *self._about_extenders(),
+            *notes_about(wanted.pods, on_templates=bool(wanted.templates), in_turn=not wanted.each_alone),
+        ]
 
     def _about_extenders(self) -> list[str]:
         """Return a note for each extender that cannot be asked about nodes of templates."""

@@ -307,7 +307,8 @@ class Summary(_message.Message):
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """OPTIONAL: what made the answers less exact, a sentence each, with the cure: PriorityClasses that could not be read,
-        a QueueSort plugin that failed, extenders with nodeCacheCapable, which are not asked about nodes of templates.
+        a QueueSort plugin that failed, extenders with nodeCacheCapable, which are not asked about nodes of templates, pods
+        with volumes and resource claims.
         """
 
     def __init__(
