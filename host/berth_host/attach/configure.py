@@ -13,9 +13,10 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.addresses import host_of
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.struct_pb2 import Struct
 
-from berth_host.attach.handshake import Introduction, why_no_way_back
+from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, why_no_way_back
 from berth_host.attach.seams import HandleGrants, WayBack
 from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
@@ -38,7 +39,8 @@ def accept(
 ) -> identity_pb2.ConfigureRequest:
     """Return the request that accepts an instance.
 
-    `way_back`: for the plugins that use the handle. `trial`: the instance only checks its arguments.
+    `way_back`: for the plugins that use the handle. `trial`: the instance only checks its arguments. Raises
+    ArgumentsRefusedError for arguments that are nested more deeply than a message can be.
     """
     request = identity_pb2.ConfigureRequest(
         attachment_id=attachment_id,
@@ -103,6 +105,18 @@ def effective_concurrency(descriptor: Descriptor, wanted: WantedPlugin) -> int:
     return min(wishes, default=DEFAULT_CONCURRENCY)
 
 
+def _check_depth(args: Struct) -> None:
+    """Raise ArgumentsRefusedError if the plugin could not read the arguments in a ConfigureRequest."""
+    request = identity_pb2.ConfigureRequest(plugins=[identity_pb2.PluginArgs()])
+    try:
+        request.plugins[0].args.CopyFrom(args)
+        identity_pb2.ConfigureRequest.FromString(request.SerializeToString())
+    except (DecodeError, EncodeError) as err:
+        raise ArgumentsRefusedError(
+            "they are nested too deeply: a message of protobuf holds about 30 levels"
+        ) from err
+
+
 def _plugin_args(
     descriptor: Descriptor, wanted: WantedPlugin, profile: WantedProfile
 ) -> identity_pb2.PluginArgs:
@@ -120,6 +134,7 @@ def _plugin_args(
     if isinstance(profile.args, Mapping):
         args = Struct()
         args.update(dict(profile.args))
+        _check_depth(args)
         message.args.CopyFrom(args)
     rules = call_rules(wanted.points, descriptor.deadlines, required=wanted.required)
     deadlines_s = deadlines_by_point(rules)

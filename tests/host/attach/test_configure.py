@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from berth_host.attach.configure import accept, lacks_way_back, refuse, way_back_of
-from berth_host.attach.handshake import Introduction, read_handshake
+from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, read_handshake
 from berth_host.attach.seams import WayBack
 from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.config.berth.configuration import TlsFiles
@@ -65,6 +66,16 @@ def test_arguments_travel_as_they_are_configured() -> None:
     args = one(wanted("Demo", args={"limit": 3, "names": ["a"]}), descriptor("Demo", "FILTER"))
     assert MessageToDict(args.args) == {"limit": 3, "names": ["a"]}
     assert not one(wanted("Demo"), descriptor("Demo", "FILTER")).HasField("args")
+
+
+@pytest.mark.parametrize("levels", [34, 40, 90])
+def test_arguments_that_no_message_can_bring_are_refused(levels: int) -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(levels):
+        nested = {"a": nested}
+    plugin = wanted("Demo", args=nested)
+    with pytest.raises(ArgumentsRefusedError, match="refuses its arguments: they are nested too deeply"):
+        one(plugin, descriptor("Demo", "FILTER"))
 
 
 def test_concurrency_is_the_smaller_of_both_wishes() -> None:
