@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from berth_sdk.pod import Pod
+from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.tables import ObjectStore
 
 from berth_host.app.asking import pod_of, read_classes, wanted_of
 from berth_host.app.parts import HostOptions, HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
-from berth_host.cluster.watching import BUDGETS, ChangeFeed
+from berth_host.cluster.watching import BUDGETS, POD_GROUPS, ChangeFeed, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
@@ -28,6 +28,7 @@ from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.fate import LoopErrors
+from berth_host.scheduler.question_notes import note_about_members
 from berth_host.scheduler.questions import Questions
 from berth_host.scheduler.simulating import Simulation
 
@@ -211,8 +212,9 @@ class Host(HostParts):
         QuestionError.
         """
         classes = await read_classes(self.cluster, [manifest])
-        found = await self.questions.fit(pod_of(manifest, self.clock, classes))
-        notes = [classes.problem] if classes.problem else []
+        pod = pod_of(manifest, self.clock, classes)
+        found = await self.questions.fit(pod)
+        notes = [*([classes.problem] if classes.problem else []), *self._about_members([pod])]
         return replace(found, notes=[*notes, *found.notes])
 
     async def ask_refit(self, key: str) -> PodFit | None:
@@ -229,7 +231,24 @@ class Host(HostParts):
         """
         manifests = [*asked.pods, *(pod for one in asked.templates for pod in one.pods)]
         classes = await read_classes(self.cluster, manifests)
-        return self.questions.simulate(await wanted_of(asked, self.clock, classes))
+        wanted = await wanted_of(asked, self.clock, classes)
+        notes = [*wanted.notes, *self._about_members(wanted.pods)]
+        return self.questions.simulate(replace(wanted, notes=notes))
+
+    def _about_members(self, pods: Sequence[Pod]) -> list[str]:
+        """Return a note about the pods that this host would place with their group."""
+        has_groups = POD_GROUPS in group_gates(self.configuration)
+        has_coscheduling = any(
+            judges_coscheduling(client.descriptor)
+            for clients in self.clients.by_profile.values()
+            for client in clients.values()
+        )
+
+        def is_member(pod: Pod) -> bool:
+            group = None if pod.object is None else pod.object.get("spec.schedulingGroup.podGroupName")
+            return bool(has_groups and group) or (has_coscheduling and COSCHEDULING_LABEL in pod.labels)
+
+        return note_about_members([pod for pod in pods if is_member(pod)])
 
     async def ask_drain(self, node_name: str) -> DrainAnswer:
         """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""

@@ -1,7 +1,8 @@
 """Notes about pods whose answer is less exact: those with volumes and those with resource claims.
 
 Such a pod depends on objects besides nodes and pods. A node of a template has none of them, the pod of a
-question owns none of them, and nothing of them is reserved for it. Called by `questions` and `simulating`.
+question owns none of them, and nothing of them is reserved for it. Called by `questions`, `simulating`
+and `app.host`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,16 @@ def notes_about(pods: Sequence[Pod], *, on_templates: bool = False, in_turn: boo
             " ask about the rest of the node"
         )
     return notes
+
+
+def note_about_members(pods: Sequence[Pod]) -> list[str]:
+    """Return a note about the members of pod groups: a host with groups places such a group as a whole."""
+    if not pods:
+        return []
+    return [
+        f"{_named(pods)}: a member of a pod group is asked about by itself, and the scheduler places the"
+        " group as a whole; ask about the group with berth why podgroup or FrameworkAlone.try_group"
+    ]
 
 
 def _listed(pod: Pod, path: str) -> Sequence[Mapping[str, Any]]:

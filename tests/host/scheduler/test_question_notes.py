@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from berth_host.explain.simulated import SimulationAsked, TemplateAsked
-from support.hosts import World, node, pod
+from support.hosts import World, enabling, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
 Json = dict[str, Any]
@@ -166,3 +166,25 @@ async def test_claims_that_another_pod_owns_are_told_in_a_note() -> None:
         await world.settle()
         assert (await world.host.ask_fit(made)).notes == [note]
         assert (await world.host.ask_fit(pod("b"))).notes == []
+
+
+async def test_member_of_a_group_is_told_that_the_group_is_placed_as_a_whole() -> None:
+    member = pod("train-0", cpu="2", schedulingGroup={"podGroupName": "train"})
+    labelled = pod("train-0", labels={"scheduling.x-k8s.io/pod-group": "train"})
+    with_groups: dict[str, Any] = {"gates": {"GenericWorkload": True}}
+    coscheduling: dict[str, Any] = {"configuration": enabling(["Coscheduling"])}
+    for asked_about, host, is_told in (
+        (member, with_groups, True),
+        (member, {}, False),
+        (labelled, coscheduling, True),
+        (labelled, with_groups, False),
+    ):
+        async with World([node("n0")], **host) as world:
+            await world.settle()
+            fit = await world.host.ask_fit(asked_about)
+            question = SimulationAsked(pods=[asked_about, pod("web")])
+            simulation = await world.host.ask_simulation(question)
+            _ = [one async for one in simulation.run()]
+            notes = [*fit.notes, *simulation.summary().notes]
+        assert [note.split(":")[0] for note in notes] == ["default/train-0"] * 2 * is_told
+        assert all("ask about the group with berth why podgroup or" in note for note in notes)
