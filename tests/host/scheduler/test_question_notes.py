@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from berth_host.explain.simulated import SimulationAsked, TemplateAsked
-from support.hosts import World, enabling, node, pod
+from support.coscheduling import COSCHEDULING_PROFILE
+from support.hosts import World, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
 Json = dict[str, Any]
@@ -172,7 +173,7 @@ async def test_member_of_a_group_is_told_that_the_group_is_placed_as_a_whole() -
     member = pod("train-0", cpu="2", schedulingGroup={"podGroupName": "train"})
     labelled = pod("train-0", labels={"scheduling.x-k8s.io/pod-group": "train"})
     with_groups: dict[str, Any] = {"gates": {"GenericWorkload": True}}
-    coscheduling: dict[str, Any] = {"configuration": enabling(["Coscheduling"])}
+    coscheduling: dict[str, Any] = {"configuration": COSCHEDULING_PROFILE}
     for asked_about, host, is_told in (
         (member, with_groups, True),
         (member, {}, False),
