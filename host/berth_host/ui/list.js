@@ -4,6 +4,8 @@ import { el, setText } from "./dom.js";
 
 const OVERSCAN = 8;
 const ROW_PX = 28;
+// Rows of a long list come in several parts.
+const COME_BACK_MS = 3000;
 
 /**
  * The table. `columns`: {title, width, number, text(row), link(row)}; the first column names the row, with a text
@@ -34,6 +36,13 @@ export class List {
     this.element = el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": label }, this.table, this.none);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.move(event));
+    // A row that is opened is the one to come back to.
+    this.left = history.state?.row ?? null;
+    this.waitsUntil = performance.now() + COME_BACK_MS;
+    this.element.addEventListener("click", (event) => {
+      const row = event.target.closest("a")?.closest("tr");
+      if (row) history.replaceState({ row: this.columns[0].text(this.rows[row.index]) }, "");
+    });
     this.body.addEventListener("focusin", (event) => {
       const row = event.target.closest("tr");
       if (row?.index !== undefined) this.activate(row.index);
@@ -64,6 +73,17 @@ export class List {
       }
     }
     this.draw();
+    if (this.left !== null) this.comeBack();
+  }
+
+  /** Go to the row that was opened in this list before the way back. */
+  comeBack() {
+    const name = this.columns[0].text;
+    // The user may have gone elsewhere meanwhile.
+    const isFree = document.activeElement.matches("body, h1") && performance.now() < this.waitsUntil;
+    const index = isFree ? this.rows.findIndex((row) => name(row) === this.left) : -1;
+    if (index >= 0) this.go(index);
+    if (index >= 0 || !isFree) this.left = null;
   }
 
   /** Give a column another title. */
@@ -161,6 +181,11 @@ export class List {
     const isInside = this.body.contains(document.activeElement);
     const from = isInside ? this.active : this.active - Math.sign(step) * (Math.abs(step) === 1 ? 1 : 0);
     const to = Math.min(this.rows.length - 1, Math.max(0, from + step));
+    this.go(to);
+  }
+
+  /** Bring a row into view, and the keyboard to it. */
+  go(to) {
     this.activate(to);
     const top = to * ROW_PX;
     const bottom = top + 2 * ROW_PX - this.element.clientHeight;

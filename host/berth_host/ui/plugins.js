@@ -84,10 +84,10 @@ export function pluginsView(main, _parts, _query, { say, title, watch }) {
     if (!changed) return;
     const listed = [...value.plugins].sort((a, b) =>
       (a.runs === "inProcess") - (b.runs === "inProcess") || (a.name < b.name ? -1 : 1));
-    const columns = [{ title: "Plugin" }, { title: "Runs" }, { title: "State" }, { title: "Version" },
+    const columns = [{ title: "Plugin" }, { title: "State" }, { title: "Runs" }, { title: "Version" },
       { title: "Contract" }, ...FIGURES, { title: "Breaker" }, { title: "Points" }];
-    const rows = listed.map((plugin) => [plugin.name, plugin.runs === "inProcess" ? "in\u00a0process" : "served",
-      stateOf(plugin), plugin.version ?? "", plugin.attachment?.contract ?? "", ...figures(plugin.calls),
+    const rows = listed.map((plugin) => [plugin.name, stateOf(plugin),
+      plugin.runs === "inProcess" ? "in\u00a0process" : "served", plugin.version ?? "", plugin.attachment?.contract ?? "", ...figures(plugin.calls),
       Object.values(plugin.circuits).map((one) => one.state).join(", ") || "closed",
       [...new Set(plugin.profiles.flatMap((one) => one.points))].join(", ")]);
     const extenders = value.extenders.map((one) => [one.name, one.urlPrefix, Object.keys(one.verbs).join(", "),

@@ -286,3 +286,34 @@ async def test_changing_numbers_leave_selected_texts_open_lists_and_the_keyboard
     # Bars that are drawn again keep their widths, though no attribute may set a style.
     assert await page.value("document.querySelector('.bars i').getBoundingClientRect().width") > 10
     assert not page.problems
+
+
+async def test_way_back_leads_to_the_row_that_was_opened(page: Page, url: str, world: World) -> None:
+    for index in range(60):
+        world.server.create(pod(f"a{index:02}", cpu="100"))
+    await page.until("document.querySelector('.scroll table').getAttribute('aria-rowcount') === '64'")
+    await page.value("document.querySelector('.scroll tbody a').focus()")
+    await page.press("End")
+    await page.press("ArrowUp")
+    opened = await page.value(f"{FOCUSED}.textContent")
+    await page.press("Enter")
+    await page.until(f"document.title === 'Pod {opened} · berth'")
+    await page.value("history.back()")
+    await page.until(f"document.title === 'Queue · berth' && {FOCUSED}.textContent === '{opened}'")
+    box = await page.value("document.querySelector('.scroll').getBoundingClientRect().toJSON()")
+    row = await page.value(f"{FOCUSED}.getBoundingClientRect().toJSON()")
+    assert box["top"] < row["top"] < row["bottom"] < box["bottom"]
+    # Rows that come later leave the keyboard where the user went since.
+    await page.value("document.getElementById('queue-text').focus()")
+    world.server.create(pod("newcomer", cpu="100"))
+    await page.until("document.querySelector('.scroll table').getAttribute('aria-rowcount') === '65'")
+    assert await page.value(f"{FOCUSED}.id") == "queue-text"
+
+
+async def test_narrow_window_has_the_state_of_each_plugin_in_sight(page: Page, url: str) -> None:
+    await page.begin(400, 900)
+    await page.open(f"{url}#/plugins")
+    await page.until("document.querySelector('main table .state')")
+    states = "[...document.querySelectorAll('main table .state')]"
+    rights = f"{states}.map((one) => one.getBoundingClientRect().right)"
+    assert max(await page.value(rights)) <= 400

@@ -274,7 +274,7 @@ async def test_plugins_have_state_calls_and_breakers(page: Page, url: str) -> No
         " [...row.cells].map((cell) => cell.innerText))"
     )
     found = {row[0]: row for row in rows}
-    assert found["Holding"][1:3] == ["in\u00a0process", "available"]
+    assert found["Holding"][1:3] == ["available", "in\u00a0process"]
     assert (found["Holding"][9], found["Holding"][10]) == ("closed", "preEnqueue, permit")
     assert int(found["NodeResourcesFit"][5]) > 0
 
