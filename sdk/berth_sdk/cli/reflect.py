@@ -95,6 +95,8 @@ def _check_endpoint(endpoint: str) -> None:
     if endpoint.startswith("unix:"):
         path = endpoint.removeprefix("unix:").removeprefix("//")
         problem = socket_problem(path) if path and path.isprintable() else "write unix:PATH"
+        if not problem and endpoint.startswith("unix://") and not path.startswith("/"):
+            problem = f"after unix:// the path begins with /: write unix:///{path}, or unix:{path}"
     else:
         found = host_and_port(endpoint)
         problem = "" if found is not None and found[1] else "write unix:PATH or HOST:PORT, as 127.0.0.1:7001"

@@ -97,3 +97,12 @@ def test_reflect_refuses_incomplete_tls_options_and_missing_files(
 ) -> None:
     assert main(["reflect", "127.0.0.1:1", *options]) == 2
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["reflect", "conformance"])
+def test_address_with_two_slashes_and_a_relative_path_is_named(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "unix://run/p.sock"]) == 2
+    said = "after unix:// the path begins with /: write unix:///run/p.sock, or unix:run/p.sock"
+    assert said in capsys.readouterr().err
