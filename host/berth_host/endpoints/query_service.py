@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
+from urllib.parse import quote
 
 import grpc
 import orjson
@@ -65,6 +66,8 @@ READ_S: Final = 30.0
 """The most seconds that a request of Simulate may take to arrive."""
 SHORT_READ_S: Final = 10.0
 """The most seconds that a request of another call waits for its turn and takes to arrive."""
+MOST_TEXT_BYTES: Final = 4096
+"""The most bytes of the text of a refusal, as its header has them: clients take 8 KiB of all headers."""
 PART_BYTES: Final = 1024 * 1024
 """The size from which on a message is sent: gRPC clients take 4 MiB unless they are told otherwise."""
 NO_TOKEN: Final = (
@@ -157,7 +160,7 @@ class StrangersAreRefused(grpc.aio.ServerInterceptor):
 
 
 async def _refuse(requests: Any, context: Any) -> AsyncIterator[bytes]:
-    await context.abort(_Code.UNAUTHENTICATED, NO_TOKEN)
+    await _abort(context, _Code.UNAUTHENTICATED, NO_TOKEN)
     yield b""  # `abort` raises
 
 
@@ -203,8 +206,10 @@ class QueryService:
         """Place pods on nodes of the cluster and on nodes that do not exist."""
         host = await self._admitted(context, "post", f"{PREFIX}simulate")
         if self._open >= MOST_OPEN:
-            await context.abort(
-                _Code.RESOURCE_EXHAUSTED, f"{MOST_OPEN} simulations are open: ask again when one has ended"
+            await _abort(
+                context,
+                _Code.RESOURCE_EXHAUSTED,
+                f"{MOST_OPEN} simulations are open: ask again when one has ended",
             )
         self._open += 1
         try:
@@ -221,16 +226,17 @@ class QueryService:
                     if loop.time() >= ends_s:
                         raise TimeoutError
         except TimeoutError:
-            await context.abort(
+            await _abort(
+                context,
                 _Code.RESOURCE_EXHAUSTED,
                 f"the answer took more than {self._answer_s:g} s: ask about fewer pods or nodes at a time",
             )
         except QuestionCutError as err:
-            await context.abort(_Code.UNAVAILABLE, str(err))
+            await _abort(context, _Code.UNAVAILABLE, str(err))
         except _LimitError as err:
-            await context.abort(_Code.RESOURCE_EXHAUSTED, str(err))
+            await _abort(context, _Code.RESOURCE_EXHAUSTED, str(err))
         except QuestionError as err:
-            await context.abort(_Code.INVALID_ARGUMENT, str(err))
+            await _abort(context, _Code.INVALID_ARGUMENT, str(err))
         finally:
             self._open -= 1
 
@@ -242,9 +248,11 @@ class QueryService:
         await self._admitted(context, "post", path)
         request: pb.FitRequest = await self._taken(read, context, self._turns)
         try:
-            _check_size("pod", request.pod)
+            _object("pod", request.pod)
         except _LimitError as err:
-            await context.abort(_Code.RESOURCE_EXHAUSTED, str(err))
+            await _abort(context, _Code.RESOURCE_EXHAUSTED, str(err))
+        except QuestionError as err:
+            await _abort(context, _Code.INVALID_ARGUMENT, str(err))
         asked = Request(method="POST", path=path, body=request.pod)
         for part in await self._page(context, asked):
             yield pb.FitResponse(json=part)
@@ -292,7 +300,8 @@ class QueryService:
             async with asyncio.timeout_at(ends_s):
                 await turns.acquire()
         except TimeoutError:
-            await context.abort(
+            await _abort(
+                context,
                 _Code.RESOURCE_EXHAUSTED,
                 f"{MOST_READ} other requests have not arrived yet: ask again soon",
             )
@@ -306,7 +315,7 @@ class QueryService:
         answer: Answer = await self._pages.answer(request)
         if answer.status != 200:
             code = _CODES.get(answer.status, _Code.INTERNAL)
-            await context.abort(code, orjson.loads(answer.body)["message"])
+            await _abort(context, code, orjson.loads(answer.body)["message"])
         body = answer.body
         return [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)]
 
@@ -314,13 +323,15 @@ class QueryService:
         """Return the host that schedules; abort a call that may not be answered."""
         refused = await self._gate.refusal(context.invocation_metadata() or (), verb, path)
         if refused is not None:
-            await context.abort(*refused)
+            await _abort(context, *refused)
         host = self._process.host
         if host is None or not self._process.is_connected:
-            await context.abort(_Code.UNAVAILABLE, "the scheduler has not listed the cluster yet: ask again")
-            raise AssertionError  # `abort` raises
+            await _abort(
+                context, _Code.UNAVAILABLE, "the scheduler has not listed the cluster yet: ask again"
+            )
         if not self._process.is_leading:
-            await context.abort(
+            await _abort(
+                context,
                 _Code.FAILED_PRECONDITION,
                 "this replica is on standby, and only the leader schedules pods: ask the leader",
             )
@@ -331,13 +342,24 @@ class _LimitError(QuestionError):
     """A question over a limit."""
 
 
+async def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
+    """End the call with a text. Cut its middle where gRPC's clients would not take all of it."""
+    whole, size = text, MOST_TEXT_BYTES
+    while len(quote(text)) > MOST_TEXT_BYTES:
+        size = size * 3 // 4
+        text = f"{whole[:size]} ... {whole[-size // 4 :]}"
+    await context.abort(code, text)
+    raise AssertionError  # `abort` raises
+
+
 async def _arriving(read: Read, context: Any, ends_s: float, most_s: float) -> Any:
     """Return the request; abort the call if it has not arrived at `ends_s`, after `most_s` seconds."""
     try:
         async with asyncio.timeout_at(ends_s):
             return await read()
     except TimeoutError:
-        await context.abort(
+        await _abort(
+            context,
             _Code.DEADLINE_EXCEEDED,
             f"the request did not arrive within {most_s:g} s: send a smaller one, or over a faster network",
         )
@@ -346,8 +368,10 @@ async def _arriving(read: Read, context: Any, ends_s: float, most_s: float) -> A
 async def _segment(context: Any, field: str, value: str) -> str:
     """Return a name that is a part of a path; abort the call for one that is none."""
     if not value or "/" in value or len(value) > _LONGEST_NAME:
-        await context.abort(
-            _Code.INVALID_ARGUMENT, f"{field} {value[:40]!r} is no name of an object: give its metadata.name"
+        await _abort(
+            context,
+            _Code.INVALID_ARGUMENT,
+            f"{field} {value[:40]!r} is no name of an object: give its metadata.name",
         )
     return value
 

@@ -311,6 +311,35 @@ async def test_wrong_request_is_refused_with_the_field_and_the_cure(
         ].summary.placed_count == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "pod is not JSON (Input is a zero-length, empty document: line 1 column 1 (char 0)): send the"),
+        (b"null", "pod is not a JSON object: send a Kubernetes object"),
+        (
+            bytes_of({"kind": "List"}),
+            "the question must be a Pod: an object with apiVersion: v1 and kind: Pod",
+        ),
+        (bytes_of(pod("a", schedulerName="other")), "this scheduler places default-scheduler: ask the other"),
+    ],
+)
+async def test_fit_about_what_is_no_pod_of_this_scheduler_is_refused(body: bytes, text: str) -> None:
+    async with World([node("n0")]) as world, served(Process(world.host)) as stub:
+        code, found = await refused(stub.Fit(pb.FitRequest(pod=body)))
+        assert (code, text in found) == (Code.INVALID_ARGUMENT, True), found
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])
+async def test_text_of_a_refusal_is_cut_where_clients_would_not_take_it(letter: str) -> None:
+    async with World([node("n0")]) as world, served(Process(world.host)) as stub:
+        request = pb.SimulateRequest(pods=[GOOD], scheduler_name=letter * 20_000)
+        code, text = await refused(stub.Simulate(request))
+        assert code is Code.INVALID_ARGUMENT
+        assert text.startswith(f"pod default/web has the schedulerName '{letter * 100}")
+        assert f"{letter} ... " in text
+        assert text.endswith("ask the other one, or write one of these names")
+
+
 async def test_long_and_many_simulations_are_ended_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     request = pb.SimulateRequest(pods=[GOOD] * 500)
     async with World([node("n0")]) as world:
