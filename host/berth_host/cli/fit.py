@@ -61,7 +61,7 @@ def fit(output: str, **options: Any) -> None:
 @simulation_options
 @force_option
 def drain(node: str, output: str, force: bool, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, which a budget keeps there, and which would be lost.
+    """Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.
 
     The pods of the manifests find their nodes first. Then all pods of NODE look for another node, one after
     the other, in the order in which the budgets let them go. Nothing is evicted.

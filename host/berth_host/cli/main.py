@@ -36,7 +36,7 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
         ),
         "drain": Listed(
             "berth_host.cli.fit",
-            "Say which pods of NODE could not move elsewhere, and which ones a budget keeps there.",
+            "Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.",
         ),
         "fit": Listed(
             "berth_host.cli.fit",

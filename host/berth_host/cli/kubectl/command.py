@@ -55,7 +55,7 @@ watch_option = click.option(
     listed={
         "drain": Listed(
             "berth_host.cli.kubectl.fit",
-            "Say which pods of NODE could not move elsewhere, and which ones a budget keeps.",
+            "Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.",
         ),
         "fit": Listed(
             "berth_host.cli.kubectl.fit",

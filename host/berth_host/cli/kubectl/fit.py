@@ -60,7 +60,7 @@ def fit(path: str, output: str, **options: Any) -> None:
 @finding_options
 @force_option
 def drain(node: str, output: str, force: bool, **options: Any) -> None:
-    """Say which pods of NODE could not move elsewhere, which a budget keeps there, and which would be lost.
+    """Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.
 
     Nothing is evicted.
 
