@@ -27,6 +27,8 @@ KINDS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "
 GPU: Final = "gpu-share.berth.io/gpu"
 PODS: Final = "/api/v1/namespaces/default/pods"
 isolation: Final = why_not_isolated()
+LONG_IF_ISOLATED: Final = [] if isolation else [pytest.mark.long]
+"""`make test` acts the pod in one way: the better one that this machine can do."""
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def manifests(empty_servers: RealServers) -> Iterator[list[Json]]:
             id="a root of its own",
             marks=[pytest.mark.skipif(bool(isolation), reason=f"no mount namespaces here: {isolation}")],
         ),
-        pytest.param(False, id="folders in the place of volumes"),
+        pytest.param(False, id="folders in the place of volumes", marks=LONG_IF_ISOLATED),
     ]
 )
 def pod(

@@ -263,6 +263,7 @@ def servers_with_objects(empty_pod_group_servers: RealServers) -> Iterator[RealS
     servers.request("DELETE", f"{RUNTIMES}/sandbox")
 
 
+@pytest.mark.long
 def test_objects_of_the_api_server_are_read_field_by_field(servers_with_objects: RealServers) -> None:
     servers = servers_with_objects
     full = kube_wire.pod_of(stored(servers, f"{PODS}/full"))

@@ -116,8 +116,8 @@ async def outcome(api: ApiClient, name: str) -> tuple[str, str] | str | None:
     ("scheduler", "step"),
     [
         ("kube-scheduler", "step-0"),
-        ("kube-scheduler", "step-1"),
-        ("berth", "step-0"),
+        pytest.param("kube-scheduler", "step-1", marks=pytest.mark.long),
+        pytest.param("berth", "step-0", marks=pytest.mark.long),
         ("berth", "step-2"),
     ],
 )

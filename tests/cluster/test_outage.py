@@ -80,7 +80,7 @@ async def go_away(servers: RealServers, how: str, outage_s: float) -> None:
 
 
 @pytest.mark.parametrize("outage_s", [pytest.param(1.0, id="short"), *LONG])
-@pytest.mark.parametrize("how", ["frozen", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.long), "killed"])
 async def test_outage_in_the_middle_of_work_loses_nothing(
     own_servers: RealServers, api: ApiClient, scheduler: SchedulerProcess, how: str, outage_s: float
 ) -> None:

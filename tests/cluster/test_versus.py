@@ -111,6 +111,7 @@ def assert_shadow_compared_all(turn: Turn) -> None:
     assert 0 < turn.agreed <= 1.0
 
 
+@pytest.mark.long
 async def test_shadow_is_measured_beside_kube_scheduler_until_it_has_compared_every_pod(yard: Yard) -> None:
     workload = small("Shadow/5000Nodes")
     turn = await yard.turn(contenders.KUBE_SCHEDULER_SHADOWED, workload)
@@ -196,6 +197,7 @@ def test_command_prints_one_line_of_json_per_workload() -> None:
     assert said["command"] == (f"berth bench versus Plain/1000Nodes --runs 1 --nodes {NODES} --pods {MANY}")
 
 
+@pytest.mark.long
 async def test_other_berth_takes_turns_with_its_own_python(yard: Yard, tmp_path: Path) -> None:
     """As that of an earlier version: the program that was named is started, and measured like berth."""
     started = tmp_path / "started"

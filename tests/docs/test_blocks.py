@@ -156,7 +156,13 @@ RUN_ELSEWHERE = {
 NEED_A_CLUSTER = {"docs/how-to/deploy.md", "docs/how-to/run-on-a-cluster.md"}
 """Pages that `tests/cluster/test_walk.py` runs on a real API server."""
 
-SLOW_PAGES = {"docs/how-to/measure.md", "docs/how-to/schedule-gangs.md"}
+SLOW_PAGES = {
+    "docs/how-to/check-conformance.md",
+    "docs/how-to/from-an-extender.md",
+    "docs/how-to/measure.md",
+    "docs/how-to/schedule-gangs.md",
+    "docs/how-to/would-it-fit.md",
+}
 """Pages that take longest; `make test-long` runs them."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(program() is None and not os.environ.get("CI"), reason=INSTALL)
 def test_every_part_has_its_frames() -> None:
     arguments = ["--nodes", "150", "--pods", "300", "--seconds", "0.5", "-o", "json"]
