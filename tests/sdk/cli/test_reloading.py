@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,16 @@ def test_changed_file_is_served_anew_also_after_an_error_in_it_and_the_old_plugi
         assert process.wait(30) == 0
 
 
+@pytest.fixture
+def heeded_hangup() -> Iterator[None]:
+    """Let children heed SIGHUP, also where these tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("heeded_hangup")
 def test_terminal_that_closes_ends_the_server_too(tmp_path: Path) -> None:
     (tmp_path / "closing.py").write_text(
         "from berth_sdk import Plugin, Status\n"
@@ -74,11 +83,15 @@ def test_terminal_that_closes_ends_the_server_too(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stderr is not None
-        _until(process.stderr, "serving Closing")
-        process.send_signal(signal.SIGHUP)
-        _until(process.stderr, "stopping")
-        assert process.wait(30) == 0
+        try:
+            assert process.stderr is not None
+            _until(process.stderr, "serving Closing")
+            process.send_signal(signal.SIGHUP)
+            _until(process.stderr, "stopping")
+            assert process.wait(30) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def _until(lines: Iterable[str], word: str) -> None:
