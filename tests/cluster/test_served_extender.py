@@ -69,13 +69,17 @@ class Cluster:
 
     async def message(self, name: str, words: str) -> str:
         """Wait until the condition PodScheduled of a pod has these words; return its message."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                conditions = (await self.pod(name)).get("status", {}).get("conditions", [])
-                for text in (one.get("message", "") for one in conditions):
-                    if words in text:
-                        return str(text)
-                await asyncio.sleep(0.02)
+        found: Json = {}
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    found = await self.pod(name)
+                    for one in found.get("status", {}).get("conditions", []):
+                        if words in (text := str(one.get("message", ""))):
+                            return text
+                    await asyncio.sleep(0.02)
+        except TimeoutError as err:
+            raise AssertionError(f"{name} was never told {words!r}: {found.get('status')}") from err
 
 
 @pytest.fixture
