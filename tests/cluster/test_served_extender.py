@@ -67,19 +67,24 @@ class Cluster:
                 await asyncio.sleep(0.02)
         return found
 
-    async def message(self, name: str, words: str) -> str:
-        """Wait until the condition PodScheduled of a pod has these words; return its message."""
-        found: Json = {}
+    async def told(self, name: str, words: str) -> str:
+        """Wait until an event of a pod has these words; return its note.
+
+        The pod's condition may be another one a moment later.
+        """
+        uid = (await self.pod(name))["metadata"]["uid"]
+        notes: list[str] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
-                    found = await self.pod(name)
-                    for one in found.get("status", {}).get("conditions", []):
-                        if words in (text := str(one.get("message", ""))):
-                            return text
-                    await asyncio.sleep(0.02)
+                    events, _ = await self.api.all_of("Event")
+                    notes = [one["note"] for one in events if one["regarding"].get("uid") == uid]
+                    for note in notes:
+                        if words in note:
+                            return note
+                    await asyncio.sleep(0.05)
         except TimeoutError as err:
-            raise AssertionError(f"{name} was never told {words!r}: {found.get('status')}") from err
+            raise AssertionError(f"{name} was never told {words!r}, but {notes}") from err
 
 
 @pytest.fixture
@@ -328,7 +333,7 @@ async def test_preemption_without_the_verb_takes_the_other_node(cluster: Cluster
             async with asyncio.timeout(PATIENCE_S):
                 while await cluster.pod("v1"):
                     await asyncio.sleep(0.02)
-            assert await cluster.message("p1", "node is too loud")
+            assert await cluster.told("p1", "node is too loud")
     await forget_classes(cluster)
 
 
@@ -352,7 +357,7 @@ async def test_extender_binds_with_a_client_certificate_and_refuses_in_the_plugi
             made = pod("p2")
             made["metadata"]["labels"] = {"refuse": "yes"}
             await cluster.api.create(made)
-            assert "n1 has no free port for p2" in await cluster.message("p2", "no free port")
+            assert "n1 has no free port for p2" in await cluster.told("p2", "no free port")
             assert await cluster.node_of("p2") == ""
     events = [json.loads(line) for line in servers.audit_log.read_text().splitlines()]
     uid = (await cluster.pod("p1"))["metadata"]["uid"]
