@@ -9,8 +9,9 @@ MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pypr
 PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done))$(PYTHON)
 
-# Run two tests at a time, because most of them wait for another process half of the time.
-TWO_AT_ONCE := --numprocesses=2 --dist=worksteal
+# Run three tests at a time, also on two processors: with two, these are idle for a third of the time, as most tests
+# wait for another process.
+AT_ONCE := --numprocesses=3 --dist=worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
@@ -36,22 +37,22 @@ demo: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo/demo.py
 
 test: $(STAMP)
-	$(BIN)/pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
+	$(BIN)/pytest $(AT_ONCE) $(PYTEST_ARGS)
 
 test-long: $(STAMP)
-	$(BIN)/pytest $(TWO_AT_ONCE) -m long $(PYTEST_ARGS)
+	$(BIN)/pytest $(AT_ONCE) -m long $(PYTEST_ARGS)
 
 soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 30 --seed $${SEED:-1} -o json
-	for seed in 1 2; do $(BIN)/pytest $(TWO_AT_ONCE) --late $$seed -m "long or not long" \
+	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
 		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/host/simulation \
 		tests/host/scheduler tests/host/attach \
 		|| exit; done
-	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(TWO_AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
+	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
 		tests/host/app/test_bad_extender.py \
 		tests/host/handle/test_mutated_requests.py
-	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(TWO_AT_ONCE) tests/host/cli/test_any_input.py
+	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(AT_ONCE) tests/host/cli/test_any_input.py
 	BERTH_FAILOVERS=100 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_PARTITIONS=100 BERTH_OUTAGE_S=60 BERTH_API_KILLS=100 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		-m "long or not long" tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_kill_groups.py \
 		tests/cluster/test_outage.py tests/cluster/test_partition.py tests/cluster/test_group_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
