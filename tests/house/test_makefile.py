@@ -66,7 +66,7 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
     for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports", "proto/generate.py --check"):
         assert tool in lines
     test = make(clone, "-n", "test").stdout.split()
-    assert test == [".venv/bin/pytest", "--numprocesses=2", "--dist=worksteal"]
+    assert test == [".venv/bin/pytest", "--numprocesses=3", "--dist=worksteal"]
 
 
 @pytest.mark.slow
