@@ -158,7 +158,8 @@ class Attachment:
             except RefusedError as err:
                 self._enter(State.REJECTED, err.reason)
                 self.lost_s = None
-                await after_refusal(self.place)
+                if not self._stopping.is_set():
+                    await after_refusal(self.place)
                 continue
             except (DialError, ChildError, LostError, PluginError) as err:
                 reason = str(err)
@@ -173,7 +174,8 @@ class Attachment:
             if self.was_active and time.monotonic() - began_s > HEALTHY_S:
                 self.backoff.reset()
             self._enter(State.BACKOFF, reason)
-            if await another_comes(self.place, met, self.backoff.next_s()):
+            # `stop` may wait for the end of this task, and needs no other instance.
+            if not self._stopping.is_set() and await another_comes(self.place, met, self.backoff.next_s()):
                 self.backoff.reset()
 
     async def _live(self) -> None:

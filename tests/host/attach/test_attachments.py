@@ -393,6 +393,19 @@ async def test_process_that_comes_late_is_not_made_to_wait_for_the_one_before(
 
 
 @pytest.mark.slow
+async def test_stop_needs_no_other_instance_of_a_plugin_that_dies_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 3600.0)
+    path = tmp_path / "p.sock"
+    async with attached_host(at_socket(path, "Echo"), patience_s=0.0) as host:
+        async with plugin_process(path, ECHO):
+            await until(lambda: host.client.available)
+        async with asyncio.timeout(PATIENCE_S / 2):
+            await host.attachments.stop()
+
+
+@pytest.mark.slow
 async def test_killed_child_is_started_again(tmp_path: Path) -> None:
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -106,7 +107,8 @@ async def test_row_8_the_cycle_begins_anew_once_and_the_next_death_is_a_failure(
         await as_time_passes(world, lambda: bool(world.node_of("web")))
         (failed, bound) = attempts
         assert (failed.outcome, bound.outcome) == (Outcome.ERROR, Outcome.BOUND)
-        assert 'plugin "Failing" could not be reached' in failed.message
+        # The death is seen by the call, or by the connection before the next call.
+        assert re.search('plugin "Failing" (was cut off at Filter|could not be reached)', failed.message)
         asked = [len(plugin.asked("PreFilter")) for plugin in (newest, newer, old)]
         assert asked == [1, 1, 1]
 

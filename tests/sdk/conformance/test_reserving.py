@@ -412,7 +412,7 @@ class ScoresOtherwise(Races):
 @pytest.mark.parametrize(
     ("plugin", "case_id", "sibling", "detail"),
     [
-        (ReservesOtherwise, "reserve.at-once", "reserve.late", "gets CODE_SUCCESS and CODE_ERROR"),
+        (ReservesOtherwise, "reserve.at-once", "reserve.late", "the same Reserve at once gets CODE_"),
         (GivesTwoTokens, "reserve.at-once", "reserve.late", "2 different tokens"),
         (TakesTwice, "reserve.at-once", "reserve.late", "4 times the same Reserve at once have taken"),
         (PermitsOtherwise, "permit.at-once", "permit.answer", "the same Permit at once gets"),
