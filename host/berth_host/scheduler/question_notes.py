@@ -52,6 +52,17 @@ def notes_about(pods: Sequence[Pod], *, on_templates: bool = False, in_turn: boo
     return notes
 
 
+def notes_about_leaving(pods: Sequence[Pod]) -> list[str]:
+    """Return a note about the pods of a drain whose devices are allocated to them where they run."""
+    claiming = [pod for pod in pods if _listed(pod, "spec.resourceClaims")]
+    if not claiming:
+        return []
+    return [
+        f"{_named(claiming)}: resource claims count as they are allocated now, to a device of this node;"
+        " once the pod is gone they are allocated anew, so that a replacement may fit elsewhere"
+    ]
+
+
 def note_about_members(pods: Sequence[Pod]) -> list[str]:
     """Return a note about the members of pod groups: a host with groups places such a group as a whole."""
     if not pods:

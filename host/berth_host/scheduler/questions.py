@@ -28,7 +28,7 @@ from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage, counted_in, gro
 from berth_host.explain.pod_fit import DrainAnswer, Eviction, PodFit
 from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
 from berth_host.scheduler.disruptions import Disruptions, is_replaced
-from berth_host.scheduler.question_notes import notes_about
+from berth_host.scheduler.question_notes import notes_about, notes_about_leaving
 from berth_host.scheduler.schedule_one import Scheduler
 from berth_host.scheduler.simulating import HostRoom, Simulation, Wanted, profile_of
 
@@ -132,7 +132,7 @@ class Questions:
             leaving = [pod for pod in node.pods if pod.key not in stay]
             leaving.sort(key=lambda pod: (-pod.priority, pod.key))
             moves, refused = await self._rounds(node_name, leaving, about)
-        notes = [_UNWATCHED] if self._host.budgets is None else []
+        notes = [*([_UNWATCHED] if self._host.budgets is None else ()), *notes_about_leaving(leaving)]
         return DrainAnswer(
             node=node_name,
             moves=moves,

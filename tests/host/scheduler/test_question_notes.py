@@ -169,6 +169,17 @@ async def test_claims_that_another_pod_owns_are_told_in_a_note() -> None:
         assert (await world.host.ask_fit(pod("b"))).notes == []
 
 
+async def test_drain_says_that_a_device_of_the_node_is_kept() -> None:
+    objects = [node("n0"), node("n1"), *ONE_DEVICE, device_claim("k0")]
+    async with World([*objects, claiming("a", resourceClaimName="k0"), pod("b", nodeName="n0")]) as world:
+        await world.settle()
+        assert world.node_of("a") == "n0"
+        drained = await world.host.ask_drain("n0")
+    assert {move.pod: move.node for move in drained.moves} == {"default/a": "", "default/b": "n1"}
+    (note,) = drained.notes
+    assert note.startswith("default/a: resource claims count as they are allocated now")
+
+
 async def test_member_of_a_group_is_told_that_the_group_is_placed_as_a_whole() -> None:
     member = pod("train-0", cpu="2", schedulingGroup={"podGroupName": "train"})
     labelled = pod("train-0", labels={"scheduling.x-k8s.io/pod-group": "train"})
