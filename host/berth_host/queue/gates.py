@@ -62,6 +62,11 @@ class OpenMove:
     questions: dict[str, GateQuestion] = field(default_factory=dict)
     failed: bool = False
 
+    def miss(self, event: QueueEvent) -> None:
+        """Keep an event until the gates have answered."""
+        missed = self.answered.missed
+        missed[event.label] = (event, event.label in missed)
+
 
 Answers = dict[tuple[str, Hashable] | None, Status]
 """The answers of gates about members of one group, by plugin and the plugin's signature of the pod."""
@@ -80,8 +85,8 @@ class Gates:
         """By uid of the entity."""
         self._awaited: dict[str, OpenMove] = {}
         """By uid of each pod that a question is about."""
-        self._groups: dict[str, OpenMove] = {}
-        """Those of `_moves` whose entity is a group."""
+        self._listening: dict[str, OpenMove] = {}
+        """Those of `_moves` that keep every event: of groups, and of pods that other plugins rejected."""
 
     @property
     def open_count(self) -> int:
@@ -95,7 +100,7 @@ class Gates:
     def forget(self, entity: QueuedEntity) -> None:
         """Drop the questions about an entity that left the queue; late answers are ignored."""
         move = self._moves.pop(entity.uid, None)
-        self._groups.pop(entity.uid, None)
+        self._listening.pop(entity.uid, None)
         if move is not None:
             for uid in move.questions:
                 del self._awaited[uid]
@@ -196,8 +201,8 @@ class Gates:
 
     def _open(self, move: OpenMove, questions: Iterable[GateQuestion]) -> None:
         self._moves[move.entity.uid] = move
-        if move.entity.is_group:
-            self._groups[move.entity.uid] = move
+        if move.entity.is_group or _is_unheard(move.entity):
+            self._listening[move.entity.uid] = move
         for question in questions:
             uid = question.pod.pod.uid
             move.questions[uid] = question
@@ -254,16 +259,17 @@ class Gates:
         if move.questions:
             return None
         del self._moves[move.entity.uid]
-        self._groups.pop(move.entity.uid, None)
+        self._listening.pop(move.entity.uid, None)
         # Members of a group without a closed gate may have further gates. A missed event may open the gate.
         return move if status.is_success or move.entity is not info or move.answered.missed else None
 
     def missed(self, event: QueueEvent) -> None:
-        """Keep an event for the groups that wait for answers. No gate is closed yet that could wait for the
-        event; of several alike events one is kept, and counts as one that helps.
+        """Keep an event for the waiting groups, and for the waiting pods that other plugins rejected. No gate is
+        closed yet that could wait for the event. Of several alike events one is kept, and counts as one that
+        helps.
         """
-        for move in self._groups.values():
-            move.answered.missed[event.label] = (event, event.label in move.answered.missed)
+        for move in self._listening.values():
+            move.miss(event)
 
     def postpones(self, entity: QueuedEntity, strategy: Strategy, event: QueueEvent) -> bool:
         """Keep an event for a pod that waits for an answer; return False for any other entity.
@@ -278,7 +284,8 @@ class Gates:
         if any(_is_uid(one, entity.uid) for one in (event.old, event.new)):
             return False
         move.strategy = max(move.strategy, strategy)
-        move.answered.missed[event.label] = (event, event.label in move.answered.missed)
+        if entity.uid not in self._listening:
+            move.miss(event)
         return True
 
     def waits_for(self, question: GateQuestion) -> bool:
@@ -327,6 +334,11 @@ def _same_as_before(
     if status is None or status.is_success or status.message != info.gating_message:
         return None
     return status
+
+
+def _is_unheard(entity: QueuedEntity) -> bool:
+    """Return True for a pod that no event of its gate reaches, only those of the plugins that rejected it."""
+    return any(info.is_rejected and not info.is_rejected_by(info.gating_plugin) for info in entity.pods())
 
 
 def _is_uid(found: object, uid: str) -> bool:

@@ -247,6 +247,33 @@ def test_events_call_no_gate_anew_while_its_answer_is_awaited() -> None:
     assert bench.active == ["a", "b"]
 
 
+def test_event_of_the_gate_counts_for_a_pod_that_another_plugin_rejected() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    bench.reject(bench.pop(), "Fit")
+    bench.queue.move_all(node_added())
+    # The gate opens while its older answer is under way.
+    bench.queue.move_all(label_changed("other"))
+    bench.queue.gate_answered(slow.gate_questions[1], Status.unresolvable("closed"))
+    assert len(slow.gate_questions) == 3
+    bench.queue.gate_answered(slow.gate_questions[2], Status.success())
+    assert (bench.pool, bench.backing_off) == ([], ["a"])
+
+
+def test_event_of_another_plugin_calls_no_gate_anew() -> None:
+    slow = SlowPlugin()
+    bench = bench_with(Slow=slow.gate)
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    bench.reject(bench.pop(), "Fit")
+    for _ in range(3):
+        bench.queue.move_all(node_added())
+    bench.queue.gate_answered(slow.gate_questions[1], Status.unresolvable("closed"))
+    assert (bench.pool, len(slow.gate_questions)) == (["a"], 2)
+
+
 def test_event_after_an_error_calls_the_gate_anew() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
