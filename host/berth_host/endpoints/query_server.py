@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 log = get_logger()
 MOST_CALLS: Final = 32
 """The most calls at the same time; gRPC refuses more."""
-STALLED_S: Final = 20.0
-"""The most seconds that a message of an answer waits for the client to read."""
+STALLED_S: Final = 60.0
+"""The most seconds that a message of an answer waits for the client to read. A message of 1 MiB may wait
+until the client has read four others.
+"""
 _AGE_MS: Final = 5 * 60 * 1000
 """The age of a connection at which its client is asked to make another one, in milliseconds."""
 _AGE_GRACE_MS: Final = 3 * 60 * 1000

@@ -62,6 +62,10 @@ MOST_READ: Final = 4
 """The most requests of the other calls that are read at the same time; as many again of callers whose right
 depends on the request.
 """
+MOST_UNCHECKED: Final = 8
+"""The most calls at the same time, of callers whose right depends on the request, that wait for their turn or
+are read. They leave the other calls of the server to those whose right is known.
+"""
 READ_S: Final = 30.0
 """The most seconds that a request of Simulate may take to arrive."""
 SHORT_READ_S: Final = 10.0
@@ -186,6 +190,7 @@ class QueryService:
         self._short_read_s = short_read_s
         self._turns = asyncio.Semaphore(MOST_READ)
         self._unchecked_turns = asyncio.Semaphore(MOST_READ)
+        self._unchecked_count = 0
         self._pages = Answers(process)
         self._open = 0
 
@@ -275,7 +280,7 @@ class QueryService:
 
     async def drain(self, read: Read, context: Any) -> AsyncGenerator[pb.DrainResponse, None]:
         """Say who could not leave a node."""
-        request: pb.DrainRequest = await self._taken(read, context, self._unchecked_turns)
+        request: pb.DrainRequest = await self._taken_unchecked(read, context)
         name = await _segment(context, "node_name", request.node_name)
         path = f"{PREFIX}nodes/{name}/drain"
         await self._admitted(context, "get", path)
@@ -284,7 +289,7 @@ class QueryService:
 
     async def why(self, read: Read, context: Any) -> AsyncGenerator[pb.WhyResponse, None]:
         """Say where a pod is, and why."""
-        request: pb.WhyRequest = await self._taken(read, context, self._unchecked_turns)
+        request: pb.WhyRequest = await self._taken_unchecked(read, context)
         namespace = await _segment(context, "namespace", request.namespace)
         name = await _segment(context, "name", request.name)
         path = f"{PREFIX}pods/{namespace}/{name}"
@@ -292,6 +297,20 @@ class QueryService:
         query = {"node": [request.node_name], "attempts": [str(request.attempts or 1)]}
         for part in await self._page(context, Request(method="GET", path=path, query=query)):
             yield pb.WhyResponse(json=part)
+
+    async def _taken_unchecked(self, read: Read, context: Any) -> Any:
+        """Return the request of a caller whose right depends on it; abort the call if too many wait."""
+        if self._unchecked_count >= MOST_UNCHECKED:
+            await _abort(
+                context,
+                _Code.RESOURCE_EXHAUSTED,
+                f"{MOST_UNCHECKED} other requests have not arrived yet: ask again soon",
+            )
+        self._unchecked_count += 1
+        try:
+            return await self._taken(read, context, self._unchecked_turns)
+        finally:
+            self._unchecked_count -= 1
 
     async def _taken(self, read: Read, context: Any, turns: asyncio.Semaphore) -> Any:
         """Return the request, which is read when it has its turn; abort the call if this takes too long."""

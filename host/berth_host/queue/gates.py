@@ -264,9 +264,10 @@ class Gates:
         return move if status.is_success or move.entity is not info or move.answered.missed else None
 
     def missed(self, event: QueueEvent) -> None:
-        """Keep an event for the waiting groups, and for the waiting pods that other plugins rejected. No gate is
-        closed yet that could wait for the event. Of several alike events one is kept, and counts as one that
-        helps.
+        """Keep an event for the waiting groups, and for the waiting pods that other plugins rejected.
+
+        No gate is closed yet that could wait for the event. Of several alike events one is kept, and counts
+        as one that helps.
         """
         for move in self._listening.values():
             move.miss(event)

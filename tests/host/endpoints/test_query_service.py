@@ -20,7 +20,7 @@ from berth_host.endpoints.answer import Request
 from berth_host.endpoints.certificates import self_signed
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import Answers
-from berth_host.endpoints.query_server import STALLED_S, QueryServer
+from berth_host.endpoints.query_server import MOST_CALLS, STALLED_S, QueryServer
 from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
 from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.cluster import ForbiddenError
@@ -537,6 +537,23 @@ async def test_request_that_does_not_arrive_is_not_waited_for_long(monkeypatch: 
             assert (await second.refused())[0] in (Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
 
 
+async def test_callers_without_a_right_leave_room_for_those_with_one() -> None:
+    options = ServingOptions()
+    gate = ReviewingGate(Authentication(options, Reviews()), Authorization(options, Reviews()))
+    async with World([node("n0")]) as world, raw(Process(world.host), gate) as channel:
+        waiting = [Sent(channel, "Why", "good") for _ in range(MOST_CALLS)]
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(not one.end.done() for one in waiting) > query_service.MOST_UNCHECKED:
+                await asyncio.sleep(0.01)
+        refused = {one.end.result() for one in waiting if one.end.done()}
+        assert refused == {(Code.RESOURCE_EXHAUSTED, "8 other requests have not arrived yet: ask again soon")}
+        simulation = Sent(channel, "Simulate", "good")
+        await simulation.call.write(pb.SimulateRequest(pods=[GOOD]).SerializeToString())
+        assert (await simulation.refused())[0] is Code.OK
+        for one in waiting:
+            one.call.cancel()
+
+
 @pytest.mark.parametrize("method", ["Simulate", "Fit", "Queue", "Drain", "Why"])
 async def test_call_without_a_request_and_one_of_other_bytes_are_refused(method: str) -> None:
     async with World([node("n0")]) as world, raw(Process(world.host), OpenGate()) as channel:
@@ -588,7 +605,30 @@ async def test_stream_that_nobody_reads_frees_its_place(monkeypatch: pytest.Monk
                     pass
             assert await unread.code() is Code.DEADLINE_EXCEEDED
         text = await unread.details() or ""
-        assert "took no message of the answer for 0.5 s: read the stream as it comes" in text
+        assert "a message of the answer waited 0.5 s for the client, which reads too slowly" in text
+
+
+async def test_reader_who_takes_a_large_message_every_ten_seconds_gets_the_whole_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = pb.SimulateResponse(pods=[pb.PodAnswer(message="m" * 1024 * 1024)])
+
+    async def long(host: Any, request: pb.SimulateRequest) -> AsyncIterator[pb.SimulateResponse]:
+        for _ in range(10):
+            yield full
+
+    monkeypatch.setattr(query_service, "messages_of", long)
+    faster = 20
+    async with (
+        World([node("n0")]) as world,
+        served(Process(world.host), stalled_s=STALLED_S / faster) as stub,
+    ):
+        call, count = stub.Simulate(pb.SimulateRequest(pods=[GOOD])), 0
+        async with asyncio.timeout(PATIENCE_S):
+            while await call.read() is not grpc.aio.EOF:
+                count += 1
+                await asyncio.sleep(10 / faster)
+        assert (count, await call.code()) == (10, Code.OK)
 
 
 async def refused_or_none(call: Any) -> grpc.StatusCode | None:

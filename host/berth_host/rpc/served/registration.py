@@ -94,8 +94,8 @@ def _conversation(
         # After the generator is closed: the end of the call waits for the reader, too.
         await context.abort(
             grpc.StatusCode.DEADLINE_EXCEEDED,
-            f"the client took no message of the answer for {stalled_s:g} s: read the stream as it comes, and"
-            " ask again",
+            f"a message of the answer waited {stalled_s:g} s for the client, which reads too slowly: read the"
+            " stream as it comes, and ask again",
         )
 
     return call
