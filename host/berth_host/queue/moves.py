@@ -77,7 +77,11 @@ class Moves:
             if not several:
                 self.each([info], event)
             elif _concerns(info.gating_plugin_events, event):
-                self._places.requeue(info, Strategy.AFTER_BACKOFF, event.label)
+                strategy = Strategy.AFTER_BACKOFF
+                if any(one.pending_plugins for one in info.pods()):
+                    # A pod skips its backoff if it is pending on a plugin that waits for the event.
+                    strategy = max(strategy, self._hints.judge(info, event))
+                self._places.requeue(info, strategy, event.label)
 
     def by_own_update(self, info: QueuedEntity, changes: list[QueueEvent]) -> None:
         """Judge an entity in the pool again after the update of its pod, or of a member."""

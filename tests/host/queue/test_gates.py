@@ -274,6 +274,21 @@ def test_event_of_another_plugin_calls_no_gate_anew() -> None:
     assert (bench.pool, len(slow.gate_questions)) == (["a"], 2)
 
 
+def test_events_during_an_answer_let_a_pending_pod_skip_its_backoff() -> None:
+    slow = SlowPlugin()
+    bench = QueueBench(
+        Plugins(gates={"Slow": slow.gate}, registrations={"Fit": [NODE_ADD], "Slow": [NODE_ADD]})
+    )
+    bench.add("a")
+    bench.queue.gate_answered(slow.gate_questions[0], Status.success())
+    bench.reject(bench.pop(), pending=["Fit"])
+    for _ in range(3):
+        bench.queue.move_all(node_added())
+    bench.queue.gate_answered(slow.gate_questions[1], Status.unresolvable("closed"))
+    bench.queue.gate_answered(slow.gate_questions[2], Status.success())
+    assert (bench.active, bench.backing_off) == (["a"], [])
+
+
 def test_event_after_an_error_calls_the_gate_anew() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)
