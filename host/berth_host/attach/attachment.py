@@ -219,7 +219,8 @@ class Attachment:
                 await link.quiet(RENEWAL_GRACE_S)
         finally:
             await self._let_go(channel, attachment_id)
-        if why == REPLACED:
+        # `stop` may have come while the instance was drained for the newer one.
+        if why == REPLACED and not self._stopping.is_set():
             await self._rest()
 
     async def _let_go(self, channel: grpc.aio.Channel | None, attachment_id: str) -> None:

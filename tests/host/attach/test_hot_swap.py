@@ -25,7 +25,7 @@ from berth_sdk.results import QueuedPod
 from berth_sdk.testing.builders import make_pod
 from support.attached import AttachedHost, HalfTheBound, attached_host, wanted
 from support.scripted_plugin import ScriptedPlugin, descriptor, refuse
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 ALL = ("FILTER", "RESERVE", "PERMIT", "PRE_BIND", "POST_BIND")
 
@@ -318,6 +318,34 @@ async def test_older_instance_is_not_drained_while_a_cycle_is_its_own(
         assert states_of(found)["old"] is State.STANDBY
         found.host.live_cycles.clear()
         await until(lambda: states_of(found)["old"] is State.DRAINED)
+
+
+async def test_stop_while_an_instance_is_drained_for_a_newer_one_ends_with_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "HEALTHY_S", 0.0)
+    old, new = versions()
+    held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: Any) -> Any:
+        held.set()
+        await go_on.wait()
+        return old.unscripted("Drain")(request)
+
+    old.on("Drain", hold)
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        await found.add(new)
+        async with asyncio.timeout(PATIENCE_S):
+            await held.wait()
+        (one,) = [one for one in found.host.attachments.places if one.place.endpoint.endswith("old.sock")]
+        stopping = asyncio.create_task(one.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        # The newer instance is well, so that the older one would rest until `stop` gives up.
+        async with asyncio.timeout(attachment.DRAIN_GRACE_S):
+            await stopping
+        assert one.state is State.CLOSED
 
 
 async def test_pods_beside_a_trial_call_go_to_the_instance_that_is_well(tmp_path: Path) -> None:
