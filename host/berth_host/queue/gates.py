@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
 from berth_sdk.status import Code, Status
@@ -25,7 +26,7 @@ from berth_host.queue.hints import Strategy
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
-from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, QueueSeams
+from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, HintQuestion, QueueSeams
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ STANDS: Final = Answered(stands=True)
 @dataclass(slots=True, eq=False)
 class OpenMove:
     """The interrupted move of an entity whose gates answer later. `questions`: by uid of the pod. `failed`:
-    the latest answer was an error.
+    the latest answer was an error. `hinted`: the strategy and the label of an event that helps by a hint that
+    came late; None: no such event.
     """
 
     entity: QueuedEntity
@@ -61,6 +63,7 @@ class OpenMove:
     answered: Answered
     questions: dict[str, GateQuestion] = field(default_factory=dict)
     failed: bool = False
+    hinted: tuple[Strategy, str] | None = None
 
     def miss(self, event: QueueEvent) -> None:
         """Keep an event until the gates have answered."""
@@ -261,7 +264,8 @@ class Gates:
         del self._moves[move.entity.uid]
         self._listening.pop(move.entity.uid, None)
         # Members of a group without a closed gate may have further gates. A missed event may open the gate.
-        return move if status.is_success or move.entity is not info or move.answered.missed else None
+        may_open = bool(move.answered.missed) or move.hinted is not None
+        return move if status.is_success or move.entity is not info or may_open else None
 
     def missed(self, event: QueueEvent) -> None:
         """Keep an event for the waiting groups, and for the waiting pods that other plugins rejected.
@@ -279,15 +283,28 @@ class Gates:
         event does not call the gates of all waiting pods anew. Not kept are updates of the pod itself, which
         the open question is not about, and events after an error, as they may have ended its reason.
         """
-        move = self._moves.get(entity.uid)
-        if move is None or move.failed or entity.is_group:
-            return False
-        if any(_is_uid(one, entity.uid) for one in (event.old, event.new)):
+        move = self._awaiting(entity, event)
+        if move is None:
             return False
         move.strategy = max(move.strategy, strategy)
         if entity.uid not in self._listening:
             move.miss(event)
         return True
+
+    def postpones_hint(self, entity: QueuedEntity, strategy: Strategy, hint: HintQuestion) -> bool:
+        """Keep the event of a late hint that it helps, as `postpones` does."""
+        move = self._awaiting(entity, hint.event)
+        if move is None:
+            return False
+        move.strategy = max(move.strategy, strategy)
+        move.hinted = max(strategy, Strategy.SKIP if move.hinted is None else move.hinted[0]), hint.label
+        return True
+
+    def _awaiting(self, entity: QueuedEntity, event: QueueEvent | ClusterEvent) -> OpenMove | None:
+        move = self._moves.get(entity.uid)
+        if move is None or move.failed or entity.is_group:
+            return None
+        return None if any(_is_uid(one, entity.uid) for one in (event.old, event.new)) else move
 
     def waits_for(self, question: GateQuestion) -> bool:
         """Return True while the answer to this very question counts: no newer one about the pod is open."""

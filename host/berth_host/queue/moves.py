@@ -72,7 +72,7 @@ class Moves:
         info = move.entity
         self._places.requeue(info, move.strategy, move.label, move.answered)
         for event, several in move.answered.missed.values():
-            if self._places.pool.get(info.key) is not info or self._places.gates.open_move(info) is not None:
+            if not self._stays_gated(info):
                 return
             if not several:
                 self.each([info], event)
@@ -82,6 +82,13 @@ class Moves:
                     # A pod skips its backoff if it is pending on a plugin that waits for the event.
                     strategy = max(strategy, self._hints.judge(info, event))
                 self._places.requeue(info, strategy, event.label)
+
+        if move.hinted is not None and self._stays_gated(info):
+            self._places.requeue(info, *move.hinted)
+
+    def _stays_gated(self, info: QueuedEntity) -> bool:
+        places = self._places
+        return places.pool.get(info.key) is info and places.gates.open_move(info) is None
 
     def by_own_update(self, info: QueuedEntity, changes: list[QueueEvent]) -> None:
         """Judge an entity in the pool again after the update of its pod, or of a member."""

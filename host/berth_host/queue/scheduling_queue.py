@@ -392,7 +392,8 @@ class SchedulingQueue:
             return
         strategy = strategy_of(info, question.plugin)
         if held.place is Place.POOL:
-            self.places.requeue(entity, strategy, question.label)
+            if not self.places.gates.postpones_hint(entity, strategy, question):
+                self.places.requeue(entity, strategy, question.label)
         elif held.place is Place.BACKOFF and strategy is Strategy.IMMEDIATELY:
             self.places.activate_from_backoff(entity, question.label)
         self._settle()

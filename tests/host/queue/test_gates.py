@@ -289,6 +289,28 @@ def test_events_during_an_answer_let_a_pending_pod_skip_its_backoff() -> None:
     assert (bench.active, bench.backing_off) == (["a"], [])
 
 
+def test_late_hints_call_no_gate_anew_while_its_answer_is_awaited() -> None:
+    gate, hints = SlowPlugin(), SlowPlugin()
+    registrations = {"Slow": [replace(GATE_EVENT, ask=True)]}
+    bench = QueueBench(Plugins(gates={"Slow": gate.gate}, hint=hints.hint, registrations=registrations))
+    bench.add("a")
+    bench.queue.gate_answered(gate.gate_questions[0], Status.unresolvable("closed"))
+    for _ in range(4):
+        bench.queue.move_all(label_changed("other"))
+    for question in hints.hint_questions:
+        bench.queue.hint_answered(question, helps=True)
+    assert len(gate.gate_questions) == 2
+    # Three of the events may be newer than the answer.
+    bench.queue.gate_answered(gate.gate_questions[1], Status.unresolvable("closed"))
+    assert (bench.pool, len(gate.gate_questions)) == (["a"], 3)
+    bench.queue.gate_answered(gate.gate_questions[2], Status.unresolvable("closed"))
+    assert (bench.pool, len(gate.gate_questions)) == (["a"], 3)
+    bench.queue.move_all(label_changed("other"))
+    bench.queue.hint_answered(hints.hint_questions[-1], helps=True)
+    bench.queue.gate_answered(gate.gate_questions[3], Status.success())
+    assert bench.active == ["a"]
+
+
 def test_event_after_an_error_calls_the_gate_anew() -> None:
     slow = SlowPlugin()
     bench = bench_with(Slow=slow.gate)

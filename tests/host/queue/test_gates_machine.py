@@ -14,31 +14,33 @@ from berth_sdk.status import Status
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.queue_parts import NODE_ADD, Plugins, QueueBench, a_pod, node_added
+from support.queue_parts import NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
 
 GATES = ("First", "Second")
 NAMES = "abc"
 
 
 class LateGates(RuleBasedStateMachine):
-    """Two served gates in a row. `open`: the gates that let pods in; each opens with an event of its own.
+    """Two served gates in a row; the plugin of the first one also gives hints, which come late.
 
-    A gate answers what was true when it was called.
+    `open`: the gates that let pods in; each opens with an event of its own. A gate answers what was true when
+    it was called.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.open: set[str] = set(GATES)
         self.asked: list[tuple[GateQuestion, bool]] = []
+        self.hints = SlowPlugin()
         plugins = Plugins(
             gates={name: self.gate(name) for name in GATES},
             registrations={
                 "Fit": [NODE_ADD],
-                "First": [Registration(resource="Pod", action=int(ActionType.UPDATE_POD_LABEL))],
+                "First": [Registration(resource="Pod", action=int(ActionType.UPDATE_POD_LABEL), ask=True)],
                 "Second": [Registration(resource="Node", action=int(ActionType.DELETE))],
             },
         )
-        self.bench = QueueBench(plugins)
+        self.bench = QueueBench(replace(plugins, hint=self.hints.hint))
         self.queue = self.bench.queue
         self.serial = 0
 
@@ -148,12 +150,20 @@ class LateGates(RuleBasedStateMachine):
         held = [*pods_of(self.queue.places), *self.queue.in_flight]
         assert sorted(info.uid for info in held) == sorted(pod.uid for pod in self.bench.pods.by_key.values())
 
+    @precondition(lambda self: self.hints.hint_questions)
+    @rule()
+    def hint_comes(self) -> None:
+        self.queue.hint_answered(self.hints.hint_questions.pop(0), helps=True)
+
     @rule()
     def answer_all(self) -> None:
         for _ in range(1000):
-            if not self.asked:
+            if self.hints.hint_questions:
+                self.hint_comes()
+            elif self.asked:
+                self.answer(0)
+            else:
                 break
-            self.answer(0)
 
     def teardown(self) -> None:
         self.answer_all()
