@@ -19,6 +19,7 @@ from berth_sdk.results import QueuedPod
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import SUCCESS, Code, Status
 
+from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
@@ -129,7 +130,14 @@ class Batcher(Generic[Q, A]):
         await asyncio.sleep(0)
         while self._waiting:
             batch = [self._waiting.pop(kind) for kind in list(islice(self._waiting, MAX_BATCH))]
-            answers = await self._ask([same[0] for same in batch])
+            try:
+                answers = await self._ask([same[0] for same in batch])
+            except Exception as err:  # noqa: BLE001  # A plugin's errors are answers: this is one of the host.
+                # Nobody asks these again, and their pods would wait for ever: the next host asks anew.
+                broken = InvariantError(f"a call with {len(batch)} questions of the queue failed: {err!r}")
+                told = {"message": "questions of the queue stay without an answer", "exception": broken}
+                asyncio.get_running_loop().call_exception_handler(told)
+                continue
             for same, answer in zip(batch, answers, strict=True):
                 for question in same:
                     self._hand_over(question, answer)

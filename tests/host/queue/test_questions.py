@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_host.errors.state import InvariantError
 from berth_host.queue.questions import Batcher, WaitingAlike
 from berth_host.queue.seams import HintQuestion
 from berth_sdk.events import ClusterEvent
@@ -42,6 +43,29 @@ async def test_answer_that_cannot_be_taken_costs_no_other_question() -> None:
     await asyncio.gather(*busy)
     assert answered == [10, 30, 40]
     assert [str(error) for error in told] == ["no such pod"]
+
+
+async def test_call_that_fails_ends_the_host_and_later_questions_are_asked() -> None:
+    answered: list[int] = []
+    told: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    async def ask(questions: Sequence[int]) -> Sequence[int]:
+        if 2 in questions:
+            raise LookupError("no such table")
+        return questions
+
+    busy: set[asyncio.Future[Any]] = set()
+    batcher = Batcher[int, int](ask, lambda question, _: answered.append(question), busy)
+    for question in range(300):
+        batcher.put(question)
+    await asyncio.gather(*busy)
+    batcher.put(300)
+    await asyncio.gather(*busy)
+    assert answered == list(range(256, 301))
+    (error,) = told
+    assert isinstance(error, InvariantError)
+    assert "a call with 256 questions of the queue failed: LookupError('no such table')" in str(error)
 
 
 async def test_one_answer_holds_for_all_of_a_kind() -> None:
