@@ -28,7 +28,9 @@ until the client has read four others.
 _AGE_MS: Final = 5 * 60 * 1000
 """The age of a connection at which its client is asked to make another one, in milliseconds."""
 _AGE_GRACE_MS: Final = 3 * 60 * 1000
-"""What the open calls of such a connection have left, in milliseconds: more than any call that is read."""
+"""The time that calls of a connection of that age may still take, in milliseconds. A call whose client reads
+takes less.
+"""
 _STOP_GRACE_S: Final = 0.5
 
 

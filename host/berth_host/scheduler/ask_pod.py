@@ -90,15 +90,6 @@ class Found:
     error: Status = SUCCESS
     preemption: Preemption | None = None
 
-    def verdict(self, row: int) -> Status:
-        """Return SUCCESS, or the rejection of one node or of the pod, or the error that ended the attempt."""
-        if row in self.fits:
-            return SUCCESS
-        failed, statuses = (self.status if self.error.is_success else self.error), self.attempt.statuses
-        if not failed.is_success or statuses is None:
-            return failed
-        return statuses.status_of(self.attempt.nodes.name(row))
-
     def as_fit(self) -> PodFit:
         """Return the answer that users read."""
         attempt, result = self.attempt, self.result

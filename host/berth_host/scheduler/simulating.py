@@ -27,7 +27,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
-from berth_sdk.status import Code, Status
+from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -350,7 +350,8 @@ async def verdict_on(room: Room, profile: Profile, pod: Pod, node: Node, pods: S
             assert row is not None  # it has just come
             among = Among.only(row, len(nodes))
             found = await search_pod(room.steps, profile, nodes, pod, among, about=about, scores=False)
-            return found.verdict(row)
+            rejections, groups = _judged(found)
+            return rejections[groups[row] - 1] if groups[row] else SUCCESS
 
 
 class _Template:
