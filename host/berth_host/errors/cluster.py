@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from berth_host.errors import HostError
 
@@ -32,7 +31,7 @@ class ClusterError(HostError):
     `outcome_known`: False if the call may have taken effect: read the object before deciding.
     """
 
-    outcome_known: ClassVar[bool] = True
+    outcome_known: bool = True
 
     def __init__(self, resource: str, key: str, text: str, *, server_message: str = "") -> None:
         self.resource = resource

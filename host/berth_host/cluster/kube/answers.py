@@ -1,6 +1,8 @@
-"""Converts an error answer of the API server into a `ClusterError`.
+"""Converts an error answer of the API server into a `ClusterError`, and checks answers of success.
 
-Called by `client` for every status from 300 on, and by `informer` for the ERROR events of a watch.
+`error_of` is called by `client` for every status from 300 on, and by `informer` for the ERROR events of a
+watch. `check_done` and `check_object` are called for the answers that decide something: an intermediary may
+answer 200 with a page of its own, or with nothing, whether or not the API server acted on the request.
 Source: apimachinery `pkg/apis/meta/v1/types.go` (Status), v1.36.
 """
 
@@ -31,15 +33,77 @@ MAX_FOREIGN_TEXT: Final = 300
 
 
 def error_of(status: int, body: bytes, resource: str, key: str, *, retry_after: str = "") -> ClusterError:
-    """Return the error for one answer. `retry_after`: the Retry-After header's value, in seconds."""
+    """Return the error for one answer. `retry_after`: the Retry-After header's value, in seconds.
+
+    An answer without a Status may be an intermediary's, so its outcome is unknown. The API server itself
+    answers 429 without a Status.
+    """
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
         parsed = None
-    if not isinstance(parsed, dict) or parsed.get("kind") != "Status":
-        foreign = body.decode(errors="replace").strip()[:MAX_FOREIGN_TEXT]
+    is_foreign = not isinstance(parsed, dict) or parsed.get("kind") != "Status"
+    if is_foreign:
+        foreign = _shown(body)
         parsed = {"message": foreign} if foreign else {}
-    return error_of_status(status, parsed, resource, key, retry_after=retry_after)
+    error = error_of_status(status, parsed, resource, key, retry_after=retry_after)
+    if is_foreign and not isinstance(error, TooManyRequestsError):
+        error.outcome_known = False
+    return error
+
+
+def check_done(body: bytes, resource: str, key: str, *, kind: str = "") -> None:
+    """Check the body of an answer of success. Raises ClusterError unless it is a Status of success.
+
+    `kind`: of the object that the API server may answer in place of a Status; "" for none. Such an object is
+    not parsed, because it may be as large and as deep as the API admits.
+    """
+    if kind and body.startswith(_KIND_FIRST) and body.rstrip().endswith(b"}") and kind == _kind_of(body):
+        return
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        parsed = {}
+    found = parsed.get("kind")
+    if found == "Status" and parsed.get("status") == "Success":
+        return
+    if found == "Status" and parsed.get("status") == "Failure":
+        code = parsed.get("code")
+        raise error_of_status(code if isinstance(code, int) else 500, parsed, resource, key)
+    if kind and found == kind:
+        return
+    wanted = f"a {kind} or a Status" if kind else "a Status"
+    raise UnavailableError(resource, key, _unreadable(wanted, body))
+
+
+def check_object(answer: Mapping[str, Any], kind: str, resource: str, key: str) -> None:
+    """Raise UnavailableError unless a parsed answer of success is an object of `kind` with a name."""
+    metadata = answer.get("metadata")
+    if answer.get("kind") == kind and isinstance(metadata, dict) and metadata.get("name"):
+        return
+    raise UnavailableError(resource, key, _unreadable(f"a {kind}", orjson.dumps(answer) if answer else b""))
+
+
+def _unreadable(wanted: str, body: bytes) -> str:
+    said = repr(_shown(body)) if body else "nothing"
+    return (
+        f"the answer is not {wanted} of the API server, so the outcome is unknown: it is {said}; look for a"
+        " proxy or load balancer that answers in the API server's place"
+    )
+
+
+def _shown(body: bytes) -> str:
+    return body[: 4 * MAX_FOREIGN_TEXT].decode(errors="replace").strip()[:MAX_FOREIGN_TEXT]
+
+
+_KIND_FIRST: Final = b'{"kind":"'
+
+
+def _kind_of(body: bytes) -> str:
+    """Return the kind of an object whose text begins with its kind, as the API server writes it."""
+    return body[len(_KIND_FIRST) :][:253].partition(b'"')[0].decode(errors="replace")
 
 
 def error_of_status(

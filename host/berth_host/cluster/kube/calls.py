@@ -12,9 +12,17 @@ from typing import Any, Final
 import orjson
 from berth_sdk.kube_object import KubeObject, ObjectRef
 
+from berth_host.cluster.kube.answers import check_done, check_object
 from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.resources import ApiResource, Resources
-from berth_host.errors.cluster import FieldProblem, InvalidError, NotFoundError
+from berth_host.errors.cluster import (
+    ClusterError,
+    ConflictError,
+    FieldProblem,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from berth_host.model.patch_type import PatchType
 
 _PAGE_SIZE: Final = "500"
@@ -23,7 +31,8 @@ _PAGE_SIZE: Final = "500"
 class Calls:
     """The calls to one API server.
 
-    `before_sending` is called before each request and raises to stop the request.
+    `before_sending` is called before each request and raises to stop the request. An answer that is not the
+    API server's own, whatever its HTTP status, raises an error whose outcome is unknown.
     """
 
     def __init__(self, client: KubeClient, resources: Resources, before_sending: Callable[[], None]) -> None:
@@ -61,6 +70,8 @@ class Calls:
                 key=namespace,
                 before_sending=self._before_sending,
             )
+            if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items"), list | None):
+                raise UnavailableError(resource, namespace, "the answer is no list of the API server")
             items.extend(_object(found, item) for item in page.get("items") or ())
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -79,15 +90,20 @@ class Calls:
             "metadata": metadata,
             "target": {"kind": "Node", "name": node_name},
         }
-        await self._client.send(
-            "POST",
-            path_of("/api/v1", "pods", namespace, pod.name, "binding"),
-            body=orjson.dumps(body),
-            resource="pods",
-            key=f"{namespace}/{pod.name}",
-            frequent=True,
-            before_sending=self._before_sending,
-        )
+        key = f"{namespace}/{pod.name}"
+        try:
+            answer = await self._client.send(
+                "POST",
+                path_of("/api/v1", "pods", namespace, pod.name, "binding"),
+                body=orjson.dumps(body),
+                resource="pods",
+                key=key,
+                frequent=True,
+                before_sending=self._before_sending,
+            )
+        except ClusterError as err:
+            raise _in_doubt(err) from err
+        check_done(answer, "pods", key)
 
     async def patch(
         self,
@@ -146,14 +162,18 @@ class Calls:
             options["gracePeriodSeconds"] = grace_period_s
         if same_uid:
             options["preconditions"] = {"uid": ref.uid}
-        await self._client.send(
-            "DELETE",
-            found.path(ref.namespace or "default", ref.name),
-            body=orjson.dumps(options),
-            resource=resource,
-            key=ref.key,
-            before_sending=self._before_sending,
-        )
+        try:
+            answer = await self._client.send(
+                "DELETE",
+                found.path(ref.namespace or "default", ref.name),
+                body=orjson.dumps(options),
+                resource=resource,
+                key=ref.key,
+                before_sending=self._before_sending,
+            )
+        except ClusterError as err:
+            raise _in_doubt(err) from err
+        check_done(answer, resource, ref.key, kind=found.kind)
 
     async def _resource(self, resource: str, name: str) -> ApiResource:
         self._before_sending()
@@ -180,16 +200,29 @@ class Calls:
     ) -> dict[str, Any]:
         if resource.namespaced and not namespace:
             namespace = "default"
-        return await self._client.request(
-            method,
-            resource.path(namespace, name, subresource),
-            body=body,
-            content_type=content_type,
-            resource=resource.name,
-            key=key or (f"{namespace}/{name}" if resource.namespaced else name),
-            frequent=frequent,
-            before_sending=self._before_sending,
-        )
+        key = key or (f"{namespace}/{name}" if resource.namespaced else name)
+        try:
+            answer = await self._client.request(
+                method,
+                resource.path(namespace, name, subresource),
+                body=body,
+                content_type=content_type,
+                resource=resource.name,
+                key=key,
+                frequent=frequent,
+                before_sending=self._before_sending,
+            )
+        except ClusterError as err:
+            raise _in_doubt(err) from err
+        check_object(answer, resource.kind, resource.name, key)
+        return answer
+
+
+def _in_doubt(err: ClusterError) -> ClusterError:
+    """Return the error to raise for `err`: what an intermediary says of an object is no fact about it."""
+    if err.outcome_known or not isinstance(err, (NotFoundError, ConflictError)):
+        return err
+    return UnavailableError(err.resource, err.key, err.text, server_message=err.server_message)
 
 
 def _object(resource: ApiResource, item: dict[str, Any]) -> KubeObject:

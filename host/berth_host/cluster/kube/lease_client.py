@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from berth_host.cluster.kube.answers import check_object
 from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.lease_record import API_VERSION
 from berth_host.config.decoding.types_v1 import LeaderElection
@@ -67,15 +68,19 @@ class KubeLeases:
         await self._client.close()
 
     async def _send(self, method: str, name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return await self._client.request(
+        key = f"{self._namespace}/{self._name}"
+        answer = await self._client.request(
             method,
             path_of(_LEASES, "leases", self._namespace, name),
             query={"timeout": f"{self._timeout_s:g}s"},
             body=body,
             timeout_s=self._timeout_s,
             resource=RESOURCE,
-            key=f"{self._namespace}/{self._name}",
+            key=key,
         )
+        # An intermediary's answer must not count as a renewal.
+        check_object(answer, "Lease", RESOURCE, key)
+        return answer
 
     async def _write_event(self, lease: Mapping[str, Any], message: str) -> None:
         now_s = self._clock.now_s()

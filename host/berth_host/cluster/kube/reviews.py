@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from berth_host.cluster.kube.answers import check_object
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.errors.endpoints import ReviewError
@@ -72,9 +73,10 @@ class KubeReviewer:
         """
         try:
             found = await self._authentication.request("GET", _TRUST, timeout_s=TIMEOUT_S, limited=False)
-        except NotFoundError:
-            return ClientTrust()
+            check_object(found, "ConfigMap", "configmaps", "kube-system/extension-apiserver-authentication")
         except ClusterError as err:
+            if isinstance(err, NotFoundError) and err.outcome_known:
+                return ClientTrust()
             raise ReviewError(
                 f"reading configmap kube-system/extension-apiserver-authentication: {err}"
             ) from err
@@ -98,7 +100,9 @@ async def _status(client: KubeClient, path: str, review: Mapping[str, Any]) -> M
     except ClusterError as err:
         raise ReviewError(str(err)) from err
     status = answer.get("status")
-    return status if isinstance(status, dict) else {}
+    if answer.get("kind") != review["kind"] or not isinstance(status, dict):
+        raise ReviewError(f"the answer to a {review['kind']} is none; a proxy may have answered in its place")
+    return status
 
 
 def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
