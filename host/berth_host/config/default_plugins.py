@@ -134,7 +134,12 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         weight=2,
         args_kind="DynamicResourcesArgs",
         feature_gate="DynamicResourceAllocation",
-        reads_gates=("DRADeviceTaintRules", "DRAFractionalCapacityRange"),
+        reads_gates=(
+            "DRADeviceTaintRules",
+            "DRAFractionalCapacityRange",
+            "DRAWorkloadResourceClaims",
+            "TopologyAwareWorkloadScheduling",
+        ),
     ),
     DefaultPlugin(
         name="DefaultPreemption",

@@ -42,7 +42,11 @@ _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 _NO_GATES: Final[Mapping[str, bool]] = {}
 _DEFAULT_SOURCE: Final = "defaults"
 POD_GROUP_GATE: Final = "GenericWorkload"
-_GATES_OF_PLACEMENTS: Final = ("TopologyAwareWorkloadScheduling", "CompositePodGroup")
+_GATES_OF_GROUPS: Final = (
+    "TopologyAwareWorkloadScheduling",
+    "CompositePodGroup",
+    "DRAWorkloadResourceClaims",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +304,7 @@ def _build(
         raise ConfigurationError("profile", findings, source=given.source, config=scheduler_json) from err
     gates, group_warnings = given.gates, list[str]()
     if gates.is_enabled(POD_GROUP_GATE) and not given.emulation.rules.has_pod_groups:
-        gates = gates.without((POD_GROUP_GATE, *_GATES_OF_PLACEMENTS))
+        gates = gates.without((POD_GROUP_GATE, *_GATES_OF_GROUPS))
         group_warnings.append(
             f"feature gate {POD_GROUP_GATE}: pod groups are scheduled as in 1.37 or not at all, so version"
             f" {given.emulation.version} schedules their members as single pods; emulate 1.37, or no version"

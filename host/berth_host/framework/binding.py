@@ -236,8 +236,13 @@ class DeviceWait:
         self._written: dict[str, KubeObject] = {}
 
     def answered(self, answer: PreBindResult) -> None:
-        """Note the answer of one round without an error: an answer without patches begins the wait."""
-        if not answer.patches and self._began_s is None:
+        """Note the answer of one round without an error: an answer without patches begins the wait.
+
+        A pause before further patches was no wait for devices: another pod was writing a shared claim.
+        """
+        if answer.patches:
+            self._began_s = None
+        elif self._began_s is None:
             self._began_s = self._now_s()
 
     def patched(self, patches: Sequence[ObjectPatch], results: Sequence[PatchResult]) -> None:

@@ -54,6 +54,7 @@ from berth_host.scheduler.undoing import Undoing
 
 ALL_NODES: Final = ""
 """The name of the placement with all nodes."""
+_CHILD_FAILED: Final = "composite pod group evaluation failed due to child error"
 REVERTED: Final = "the group's cycle gives back the nodes of a trial"
 
 
@@ -195,14 +196,22 @@ class Placements:
         finally:
             self._steps.search.order = self.snapshot.order
             await self._give_back(0)
+        if status.is_success and not _places_anyone(tree):
+            # A group in a composite group may have its members on nodes already; the root must place one.
+            status = _with_deleted(GroupStatus(Code.UNSCHEDULABLE, error=UNSCHEDULABLE), tree)
         tree.status = status
         return status
 
     def reached_pre_filter(self, plugin: str) -> bool:
-        """Return True if PreFilter of some member got as far as this plugin."""
+        """Return True if PreFilter of some member got as far as this plugin.
+
+        A member that was deleted during the cycle counts: kube-scheduler tries such a member all the same.
+        """
         order = [client.name for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)]
         if plugin not in order:
             return False
+        if any(member.is_deleted for member in self._attempt.members):
+            return True
         for attempt in self.made:
             ended_by = attempt.pre_filter.ended_by
             if attempt.statuses is not None and (
@@ -295,6 +304,7 @@ class Placements:
                 self.framework.profile, feasible=status.is_success, seconds=instant_s() - started_s
             )
             if status.is_error:
+                _forget_below(branch)
                 return status
         feasible = [one for one in tried if one.status.is_success]
         if not feasible:
@@ -349,28 +359,15 @@ class Placements:
             status = await self._feasible(record, remaining, before + left)
             if not _goes_on(status):
                 return _with_deleted(status, branch)
-        return _with_deleted(self._completed(status, branch), branch)
+        return _with_deleted(_completed(status), branch)
 
     def _is_on_node(self, pod: Pod) -> bool:
         return self.snapshot.pods.position(pod.uid) is not None
-
-    @staticmethod
-    def _completed(status: GroupStatus, branch: Branch) -> GroupStatus:
-        """Return the status after the last member or child group."""
-        if status.code is Code.WAIT:
-            return GroupStatus(Code.UNSCHEDULABLE, *status.reasons, error=UNSCHEDULABLE)
-        if status.is_success and not any(
-            one.result is not None and not one.is_deleted for one in branch.all_members()
-        ):
-            return GroupStatus(Code.UNSCHEDULABLE, error=UNSCHEDULABLE)
-        return status
 
     async def _fill_children(self, record: PlacementCycle, branch: Branch) -> GroupStatus:
         """Place the child groups of a composite group one after the other, each in placements of its own."""
         remaining, scheduled = len(branch.children), 0
         status = await self._feasible(record, remaining, scheduled)
-        if status.is_rejected:
-            status.error = UNSCHEDULABLE
         if not _goes_on(status):
             return status
         for child in branch.children:
@@ -384,7 +381,7 @@ class Placements:
             )
             child.status = await self._choose(cycle, child, record.placement)
             if child.status.is_error:
-                return child.status
+                return GroupStatus.failed(f"{_CHILD_FAILED}: {child.status.text}")
             remaining -= 1
             if child.status.is_success:
                 scheduled += 1
@@ -392,7 +389,7 @@ class Placements:
             status = await self._feasible(record, remaining, scheduled)
             if not _goes_on(status):
                 return status
-        return self._completed(status, branch)
+        return _completed(status)
 
     async def _feasible(self, record: PlacementCycle, remaining: int, scheduled: int) -> GroupStatus:
         """Return the answer of PlacementFeasible at one step."""
@@ -513,9 +510,29 @@ def _goes_on(status: GroupStatus) -> bool:
     return status.is_success or status.code is Code.WAIT
 
 
+def _completed(status: GroupStatus) -> GroupStatus:
+    """Return the status after the last member or child group."""
+    if status.code is Code.WAIT:
+        return GroupStatus(Code.UNSCHEDULABLE, *status.reasons, error=UNSCHEDULABLE)
+    return status
+
+
+def _places_anyone(tree: Branch) -> bool:
+    return any(one.result is not None and not one.is_deleted for one in tree.all_members())
+
+
+def _forget_below(branch: Branch) -> None:
+    """Forget the outcomes of the groups in a composite group that ended with an error: they share it."""
+    for child in branch.children:
+        for below in child.all():
+            below.status = None
+        for member in child.all_members():
+            member.forget()
+
+
 def _with_deleted(status: GroupStatus, branch: Branch) -> GroupStatus:
     """Name the members that were deleted while the cycle ran, in the status of a group that has no place."""
-    gone = [one.pod.key for one in branch.members if one.is_deleted]
+    gone = [one.pod.key for one in branch.all_members() if one.is_deleted]
     if gone and not status.is_success:
         status.reasons.append(f"deleted meanwhile: {', '.join(gone)}")
     return status

@@ -485,9 +485,11 @@ def _fill_in(tree: Branch) -> None:
         if status is not None and member.result is None and member.failed is None:
             member.failed = Failed(status.status(), status.message, nominated=None)
     for child in tree.children:
-        # A group that fails fails its child groups too, also those that would have places.
         if status is not None and (child.status is None or child.status.is_success):
+            # A group that fails fails its child groups too. Their members lose the places that they have.
             child.status = status
+            for member in child.members:
+                member.result = member.failed = None
         _fill_in(child)
 
 

@@ -90,7 +90,7 @@ class Allocator:
         # A claim that excludes a node counts only where everything else could be allocated.
         away = np.zeros(len(nodes), dtype=np.bool_)
         for i, mask in self._away(attempt, nodes):
-            if (mask & (codes == 0)).any():
+            if attempt.claims[i].is_allocated and (mask & (codes == 0)).any():
                 attempt.unavailable.add(i)
             away |= mask
         return verdicts.otherwise(away, UNAVAILABLE)
@@ -98,13 +98,11 @@ class Allocator:
     # --- allocated claims ----------------------------------------------------------------------
 
     def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """Yield (index, bool[n]) for each allocated claim that excludes nodes, or whose devices did not get
-        ready.
+        """Yield (index, bool[n]) for each allocated or promised claim that excludes nodes, or whose devices
+        did not get ready.
         """
         for i, one in enumerate(attempt.claims):
-            if not one.is_allocated:
-                continue
-            if self.is_failing(attempt, i):
+            if one.is_allocated and self.is_failing(attempt, i):
                 yield i, np.ones(len(nodes), dtype=np.bool_)
             elif one.selector is not None:
                 yield i, ~one.selector.over(nodes)

@@ -22,10 +22,17 @@ MAX_ALTERNATIVES: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodClaim:
-    """One claim of the pod. `selector`: where its allocation can be used; None: on every node."""
+    """One claim of the pod. `selector`: where its allocation can be used; None: on every node.
+
+    `promised`: the allocation that another member of the pod's group reserved, until the claim has it; None:
+    the claim is allocated, or nobody's.
+    `consumer`: the group that the claim is reserved for instead of the pod; None: the pod.
+    """
 
     claim: KubeObject
     selector: NodeSelector | None = None
+    promised: Json | None = None
+    consumer: Json | None = None
 
     @property
     def is_allocated(self) -> bool:
@@ -80,11 +87,15 @@ class FoundDevices:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One cycle. Without claims and extended resources, the pod needs nothing from this plugin."""
+    """One cycle. Without claims and extended resources, the pod needs nothing from this plugin.
+
+    `group`: the key of the pod's root group; "" for none.
+    """
 
     pod: Pod
     claims: tuple[PodClaim, ...] = ()
     extended: ExtendedDemand | None = None
+    group: str = ""
     unavailable: set[int] = field(default_factory=set)
     outcomes: dict[str, FoundDevices] = field(default_factory=dict)
 
@@ -96,4 +107,4 @@ class Attempt:
     @property
     def unallocated(self) -> tuple[PodClaim, ...]:
         """The claims without an allocation, which the search is for."""
-        return tuple(one for one in self.claims if not one.is_allocated)
+        return tuple(one for one in self.claims if not one.is_allocated and one.promised is None)

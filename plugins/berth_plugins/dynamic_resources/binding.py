@@ -1,9 +1,10 @@
 """PreBind, claim by claim: the finalizer, then allocation and reservation, as merge patches for the host.
 
 Each round returns the patches that are due, given the outcomes of the round before. After a conflict, the
-patch is made again for the claim's current version.
+patch is made again for the claim's current version. Pods that use one claim take turns (`turns`).
 
-Source: `dynamicresources.go` (bindClaim), v1.36.
+Source: `dynamicresources.go` (bindClaim), v1.37. Differs: the allocation that another member of the group has
+written is the pod's own too. In kube-scheduler that member's binding fails, and its next attempt succeeds.
 """
 
 from __future__ import annotations
@@ -18,8 +19,16 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
-from berth_plugins.dynamic_resources.claims import CLAIMS, EXTENDED_ANNOTATION, allocation_of, is_reserved_for
+from berth_plugins.dynamic_resources.claims import (
+    CLAIMS,
+    EXTENDED_ANNOTATION,
+    MAX_CONSUMERS,
+    allocation_of,
+    is_reserved_for,
+    results_of,
+)
 from berth_plugins.dynamic_resources.reserved import Reserved
+from berth_plugins.dynamic_resources.turns import Turns
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _MAX_CONFLICTS: Final = 5
@@ -56,10 +65,29 @@ class Binding:
 
     pod: Pod
     claims: list[ClaimBinding]
+    turns: Turns
+    holder: str
+    waits: int = 0
+    """The number of rounds in a row in which another pod wrote a claim of this pod."""
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
 
     def take(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
         """Apply the outcomes of the round before, and return the created claims. Raises BindingError."""
+        try:
+            return self._taken(patched)
+        finally:
+            for one, step in self._asked:
+                if one.claim is not None and step != _POD:
+                    self.turns.end(one.claim.ref.uid, self.holder, one.claim)
+            self._asked = []
+
+    def leave(self) -> None:
+        """Give up the turns of this pod."""
+        for one in self.claims:
+            if one.claim is not None:
+                self.turns.end(one.claim.ref.uid, self.holder)
+
+    def _taken(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
         made = []
         for (one, step), result in zip(self._asked, patched, strict=False):
             if step == _STATUS:
@@ -78,26 +106,47 @@ class Binding:
                     raise BindingError(f"{_doing(one, step)}: {result.message}")
             elif result.outcome is not PatchOutcome.SKIPPED:
                 raise BindingError(f"{_doing(one, step)}: {result.message or result.outcome.name}")
-        self._asked = []
         return made
 
     def patches(self) -> tuple[ObjectPatch, ...]:
-        """Return the patches that are due. Empty: every claim is the pod's. Raises BindingError."""
+        """Return the patches that are due now. Empty: every claim is the pod's, or `waits` was raised as
+        another pod writes a claim. Raises BindingError.
+        """
         patches: list[ObjectPatch] = []
+        waits = False
         for one in self.claims:
             if one.is_bound:
                 continue
             if one.claim is None:
                 self._ask(patches, one, _CREATE, self._creation(one))
                 continue
-            if one.reserved.allocation is None and is_reserved_for(one.claim, self.pod):
+            one.claim = self.turns.newest(one.claim)
+            if self._is_written(one, one.claim):
+                if one.reserved.allocation is not None:
+                    one.is_sent = one.is_bound = True
+                self.turns.end(one.claim.ref.uid, self.holder)
+                continue
+            if not self.turns.take(one.claim.ref.uid, self.holder, self._consumer(one)):
+                waits = True
                 continue
             step, body = self._next(one, one.claim)
             one.is_sent = step == _STATUS
             self._ask(patches, one, step, _patch(one.claim, body, "status" if step == _STATUS else ""))
             if step == _STATUS and one.reserved.requests is not None:
                 self._ask(patches, one, _POD, self._pod_patch(one, one.claim))
+        self.waits = self.waits + 1 if waits and not patches else 0
         return tuple(patches)
+
+    def _is_written(self, one: ClaimBinding, claim: KubeObject) -> bool:
+        """Return True if the claim is the pod's already: reserved, with the allocation that was chosen."""
+        if one.reserved.requests is not None or not is_reserved_for(claim, self.pod, one.reserved.consumer):
+            return False
+        chosen, present = one.reserved.allocation, allocation_of(claim)
+        return chosen is None or (present is not None and _is_same(present, chosen))
+
+    def _consumer(self, one: ClaimBinding) -> Json:
+        me = {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
+        return me if one.reserved.consumer is None else dict(one.reserved.consumer)
 
     def _ask(self, patches: list[ObjectPatch], one: ClaimBinding, step: str, patch: ObjectPatch) -> None:
         self._asked.append((one, step))
@@ -142,19 +191,27 @@ class Binding:
         allocation = one.reserved.allocation
         if claim.get("metadata.deletionTimestamp") is not None:
             raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
+        present = allocation_of(claim)
         status: Json = {}
-        if allocation is not None:
-            if allocation_of(claim) is not None:
-                raise BindingError(f"claim {claim.ref.key} got allocated elsewhere in the meantime")
+        if allocation is not None and present is None:
             finalizers = claim.get("metadata.finalizers") or []
             if FINALIZER not in finalizers:
                 return _FINALIZER, {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
             status["allocation"] = {**allocation, "allocationTimestamp": _now()}
-        elif (allocation_of(claim) or {}).get("allocationTimestamp") is None:
+        elif present is None:
+            raise BindingError(f"claim {claim.ref.key} got deallocated elsewhere in the meantime")
+        elif allocation is not None and not _is_same(present, allocation):
+            raise BindingError(f"claim {claim.ref.key} got allocated elsewhere in the meantime")
+        elif present.get("allocationTimestamp") is None:
             status["allocation"] = {"allocationTimestamp": _now()}
-        reserved = [who for who in claim.get("status.reservedFor") or () if who.get("uid") != self.pod.uid]
-        me = {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
-        status["reservedFor"] = [*reserved, me]
+        me = self._consumer(one)
+        consumers = {who.get("uid"): who for who in claim.get("status.reservedFor") or ()}
+        consumers.pop(me["uid"], None)
+        consumers[me["uid"]] = me
+        for other in self.turns.waiting(claim.ref.uid).values():
+            if len(consumers) < MAX_CONSUMERS:
+                consumers.setdefault(other["uid"], other)
+        status["reservedFor"] = list(consumers.values())
         return _STATUS, {"status": status}
 
 
@@ -250,6 +307,15 @@ def _doing(one: ClaimBinding, step: str) -> str:
 
 def _device(one: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return one.get("driver"), one.get("pool"), one.get("device")
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return True if two allocations give the same devices on the same nodes."""
+    return _devices(one) == _devices(other) and one.get("nodeSelector") == other.get("nodeSelector")
+
+
+def _devices(allocation: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return [(one.get("request"), *_device(one), one.get("shareID")) for one in results_of(allocation)]
 
 
 def _now() -> str:

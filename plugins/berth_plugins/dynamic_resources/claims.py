@@ -16,6 +16,8 @@ from berth_sdk.pod import Pod
 
 CLAIMS: Final = "resource.k8s.io/resourceclaims"
 CLAIM_KIND: Final = "resource.k8s.io/ResourceClaim"
+MAX_CONSUMERS: Final = 256
+"""The maximum of entries in `status.reservedFor` of one claim."""
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
@@ -64,9 +66,10 @@ def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
     )
 
 
-def is_reserved_for(claim: KubeObject, pod: Pod) -> bool:
-    """Return True if the claim's status names the pod as a user."""
-    return any(one.get("uid") == pod.uid for one in claim.get("status.reservedFor") or ())
+def is_reserved_for(claim: KubeObject, pod: Pod, consumer: Mapping[str, Any] | None = None) -> bool:
+    """Return True if the claim's status names the pod as a user, or `consumer`, the pod's group."""
+    uids = {pod.uid} if consumer is None else {pod.uid, consumer["uid"]}
+    return any(one.get("uid") in uids for one in claim.get("status.reservedFor") or ())
 
 
 def allocation_of(claim: KubeObject) -> Mapping[str, Any] | None:

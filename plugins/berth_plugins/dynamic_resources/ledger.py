@@ -1,9 +1,11 @@
 """`Ledger`: the devices in use, by claims in the cluster or by pods that are being bound.
 
-A reservation counts from Reserve until the claim itself has the allocation; then the claim counts. The ledger
-is updated claim by claim. Calls of the binding cycle come from other threads, hence the lock.
+A reservation counts from Reserve until the claim itself has the allocation; then the claim counts. Members of
+one group share the reservation of a claim, which lasts until the last of them gives it back. The ledger is
+updated claim by claim. Calls of the binding cycle come from other threads, hence the lock.
 
-Source: `dynamicresources/allocateddevices.go` and `dra_manager.go` (inFlightAllocations), v1.36.
+Source: `dynamicresources/allocateddevices.go` and `dra_manager.go` (inFlightAllocations), v1.37. Differs: a
+later cycle of the same group shares the reservation too, as do the groups of one composite group.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from berth_sdk.errors import QuantityError
@@ -23,6 +25,7 @@ from berth_sdk.quantity import nano_value
 from berth_plugins.dynamic_resources.claims import EXTENDED_ANNOTATION, allocation_of, results_of
 from berth_plugins.dynamic_resources.devices import DeviceId, PoolId
 
+Json = dict[str, Any]
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 GRACE_S: Final = 60.0
@@ -57,14 +60,28 @@ class Taking:
         return {one.pool_id for one in self.devices} | {one.pool_id for one, _ in self.shares}
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A reservation. `ends_s`: when to drop it. `version`: of the claim once it was written, 0: not known.
-    `former`: the key before the claim had its name.
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The allocation that Reserve has chosen for a claim. `uid`: of the claim.
+
+    `group`: the key of the root group whose members share the allocation; "" for a pod without a group.
     """
 
     uid: str
+    allocation: Json
+    group: str = ""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A reservation. `holders`: the cycles whose pods need it. `ends_s`: when to drop it, once no cycle holds
+    it. `version`: of the claim once it was written, 0: not known. `former`: the key before the claim had its
+    name.
+    """
+
+    promise: Promise
     taking: Taking
+    holders: set[str] = field(default_factory=set)
     ends_s: float | None = None
     version: int = 0
     former: ClaimKey | None = None
@@ -123,8 +140,14 @@ class Ledger:
     def is_in_flight(self, claim: KubeObject) -> bool:
         """Return True if a pod that is being bound allocates the claim."""
         with self.lock:
-            pending = self._pending.get((claim.ref.namespace, claim.ref.name))
-            return pending is not None and pending.uid == claim.ref.uid
+            return self._pending_of(claim) is not None
+
+    def shared(self, claim: KubeObject, group: str) -> Json | None:
+        """Return the allocation that a member of this root group reserved for the claim, or None."""
+        with self.lock:
+            pending = self._pending_of(claim) if group else None
+            shares = pending is not None and pending.promise.group == group
+            return pending.promise.allocation if pending is not None and shares else None
 
     def extended_claim_of(self, pod_uid: str) -> KubeObject | None:
         """Return the claim that was made for a pod's extended resources, or None."""
@@ -133,29 +156,38 @@ class Ledger:
 
     # --- reservations --------------------------------------------------------------------------
 
-    def reserve(self, key: ClaimKey, uid: str, taking: Taking) -> None:
-        """Count the devices as taken for this claim."""
+    def reserve(self, key: ClaimKey, promise: Promise, holder: str) -> Json:
+        """Count the devices as taken for this claim, and return the allocation that counts.
+
+        `holder`: the id of the pod's cycle. That allocation is the one of the first holder, if the pods share
+        the claim.
+        """
         with self.lock:
-            self._release(key)
-            self._pending[key] = _Pending(uid, taking)
-            if key not in self._stored:
-                self._add(taking)
+            pending = self._pending.get(key)
+            if pending is None or not _is_shared(pending, promise, holder):
+                self._release(key)
+                pending = self._pending[key] = _Pending(promise, Taking.of(promise.allocation))
+                if key not in self._stored:
+                    self._add(pending.taking)
+            pending.holders.add(holder)
+            return pending.promise.allocation
 
-    def settle(self, key: ClaimKey, *, is_written: bool, version: str = "") -> None:
-        """End the reservation's cycle.
+    def settle(self, key: ClaimKey, holder: str, *, is_written: bool, version: str = "") -> None:
+        """End the hold of one cycle.
 
-        `is_written`: True if the claim may get the allocation soon, False if the reservation came to nothing.
+        `is_written`: True if the claim may get the allocation soon, False if the hold came to nothing.
         `version`: the claim's version once it was written. From that version on only the claim counts.
         """
         with self.lock:
             pending = self._pending.get(key)
             if pending is None:
                 return
+            pending.holders.discard(holder)
             if is_written:
                 pending.ends_s = self._now_s() + GRACE_S
-                pending.version = _number(version)
+                pending.version = pending.version or _number(version)
                 self._read_if_shown(key)
-            else:
+            elif not pending.holders and pending.ends_s is None:
                 self._release(key)
 
     def rename(self, key: ClaimKey, new: ClaimKey, uid: str) -> None:
@@ -164,26 +196,35 @@ class Ledger:
             pending = self._pending.get(key)
             if pending is not None:
                 self._release(key)
-                self.reserve(new, uid, pending.taking)
-                self._pending[new].former = key
+                self._release(new)
+                self._pending[new] = replace(pending, promise=replace(pending.promise, uid=uid), former=key)
+                if new not in self._stored:
+                    self._add(pending.taking)
                 self._read_if_shown(new)
 
-    def take_up(self, live: Mapping[ClaimKey, tuple[str, Taking]]) -> None:
-        """Count the reservations of `live` (by claim: its uid, its devices), and release all others.
+    def take_up(self, live: Mapping[ClaimKey, Mapping[str, Promise]]) -> None:
+        """Count the reservations of `live` (by claim, then by cycle), and end the holds of all other cycles.
 
         The pods of the others do not exist any more, or their claims have the devices. A claim that may have
         been written keeps its devices until its time is over.
         """
         with self.lock:
-            formers = {pending.former for pending in self._pending.values()}
+            formers = {pending.former: pending for pending in self._pending.values()}
             for key, pending in list(self._pending.items()):
-                if pending.ends_s is None and key not in live and pending.former not in live:
+                known = live.get(key) or (live.get(pending.former) if pending.former is not None else None)
+                pending.holders.intersection_update(known or ())
+                if pending.ends_s is None and not pending.holders:
                     self._release(key)
-            for key, (uid, taking) in live.items():
-                if key not in formers:
-                    self.reserve(key, uid, taking)
+            for key, holders in live.items():
+                for holder, promise in holders.items():
+                    if key not in formers:
+                        self.reserve(key, promise, holder)
 
     # --- bookkeeping ---------------------------------------------------------------------------
+
+    def _pending_of(self, claim: KubeObject) -> _Pending | None:
+        pending = self._pending.get((claim.ref.namespace, claim.ref.name))
+        return pending if pending is not None and pending.promise.uid == claim.ref.uid else None
 
     def _read_if_shown(self, key: ClaimKey) -> None:
         # A claim that was just made still exists when the watch does not show it yet.
@@ -234,7 +275,7 @@ class Ledger:
     def _drop_overdue(self) -> None:
         now_s = self._now_s()
         for key, pending in list(self._pending.items()):
-            if pending.ends_s is not None and pending.ends_s <= now_s:
+            if pending.ends_s is not None and pending.ends_s <= now_s and not pending.holders:
                 self._release(key)
 
     def _add(self, taking: Taking) -> None:
@@ -261,13 +302,21 @@ class Ledger:
             self._touched(pool)
 
 
+def _is_shared(pending: _Pending, promise: Promise, holder: str) -> bool:
+    """Return True if the promise is one more hold on a reservation, not another reservation."""
+    known = pending.promise
+    if known.uid != promise.uid or known.group != promise.group:
+        return False
+    return bool(promise.group) or holder in pending.holders
+
+
 def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
     """Return True if the reservation is over.
 
     It is over if the claim that was to have the devices does not exist (a claim of the same name does not
     count), or has the written allocation or a later state.
     """
-    if claim is None or claim.ref.uid != pending.uid:
+    if claim is None or claim.ref.uid != pending.promise.uid:
         return not key[1].startswith("<")
     return 0 < pending.version <= _number(claim.ref.resource_version)
 

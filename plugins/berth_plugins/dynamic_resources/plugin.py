@@ -3,7 +3,7 @@
 Called at PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve and PreBind. A pod without claims is
 skipped. The parts of the plugin are in `berth_plugins.dynamic_resources`.
 
-Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`, v1.36.
+Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -51,7 +51,14 @@ from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
 from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation, deletion
 from berth_plugins.dynamic_resources.cel_library import MISSING, is_installed
-from berth_plugins.dynamic_resources.claims import CLAIM_KIND, CLAIMS, ClaimError, allocation_of, claims_of
+from berth_plugins.dynamic_resources.claims import (
+    CLAIM_KIND,
+    CLAIMS,
+    MAX_CONSUMERS,
+    ClaimError,
+    allocation_of,
+    claims_of,
+)
 from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, may_be_served
 from berth_plugins.dynamic_resources.requests import requests_of
 from berth_plugins.dynamic_resources.reservations import Reservations
@@ -162,7 +169,7 @@ class DynamicResources(Plugin):
         if not self._has_wishes(pod):
             state.write(_ATTEMPT, _NOTHING)
             return Status.skip()
-        attempt = Attempt(pod)
+        attempt = Attempt(pod, group=self._root_of(pod))
         state.write(_ATTEMPT, attempt)
         if state.group is not None:
             members: dict[str, Attempt] = state.group.get_or_make(_MEMBERS, _nobody)
@@ -170,7 +177,7 @@ class DynamicResources(Plugin):
         allocator = self._allocator
         allocator.refresh()
         try:
-            claims = tuple(_read(claim) for claim in claims_of(pod, allocator.claims))
+            claims = tuple(self._read(claim, attempt.group) for claim in claims_of(pod, allocator.claims))
         except ClaimError as err:
             return Status.unresolvable(str(err))
         except SelectorError as err:
@@ -179,7 +186,8 @@ class DynamicResources(Plugin):
         if not claims and extended is None:
             return Status.skip()
         for one in claims:
-            status = SUCCESS if one.is_allocated else self._check(one.claim)
+            known = one.is_allocated or one.promised is not None
+            status = self._check_room(one, pod) if known else self._check(one.claim)
             if not status.is_success:
                 return status
         if extended is not None and not is_installed():
@@ -332,6 +340,38 @@ class DynamicResources(Plugin):
         others = tuple(name for name in wanted if name not in served)
         return ExtendedDemand(served, others, self._allocator.ledger.extended_claim_of(pod.uid))
 
+    def _root_of(self, pod: Pod) -> str:
+        """Return the key of the pod's group, or of the composite group above it; "" for none."""
+        if not pod.group_key:
+            return ""
+        root = self.handle.pod_groups().root(pod.group_key)
+        return pod.group_key if root is None else root.key
+
+    def _read(self, claim: KubeObject, group: str) -> PodClaim:
+        """Read a claim, with its allocation or that which a member of the pod's root group reserved.
+
+        Raises SelectorError for an allocation whose node selector cannot be read.
+        """
+        allocation = allocation_of(claim)
+        promised = None if allocation is not None else self._allocator.ledger.shared(claim, group)
+        raw = (allocation or promised or {}).get("nodeSelector")
+        if raw is None:
+            return PodClaim(claim, promised=promised)
+        selector = NodeSelector.of(raw)
+        selector.check()
+        return PodClaim(claim, selector, promised)
+
+    def _check_room(self, one: PodClaim, pod: Pod) -> Status:
+        """Return a rejection if the claim has as many users as a claim can have.
+
+        kube-scheduler finds that out when it writes the claim, after other members of a gang have started.
+        """
+        if not self._reservations.is_full(one, pod):
+            return SUCCESS
+        return Status.unresolvable(
+            f"resource claim {one.claim.ref.key} has {MAX_CONSUMERS} users, as many as a claim can have"
+        )
+
     def _check(self, claim: KubeObject) -> Status:
         """Return a rejection or an error if the claim cannot be allocated at all."""
         key = claim.ref.key
@@ -383,14 +423,3 @@ def _freed(attempt: Attempt, pod: Pod) -> tuple[str, tuple[ObjectPatch, ...]] | 
     if stale is not None:
         return "deletion of ResourceClaim completed", deletion(stale)
     return None
-
-
-def _read(claim: KubeObject) -> PodClaim:
-    """Read a claim. Raises SelectorError for an allocation whose node selector cannot be read."""
-    allocation = allocation_of(claim)
-    raw = None if allocation is None else allocation.get("nodeSelector")
-    if raw is None:
-        return PodClaim(claim)
-    selector = NodeSelector.of(raw)
-    selector.check()
-    return PodClaim(claim, selector)

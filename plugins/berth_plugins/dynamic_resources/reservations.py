@@ -5,9 +5,11 @@ The cycle's token holds the reserved devices, so that they survive the process.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
@@ -17,7 +19,7 @@ from berth_sdk.status import SUCCESS, Status
 
 from berth_plugins.dynamic_resources.allocation import allocation_for
 from berth_plugins.dynamic_resources.allocator import Allocator
-from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices
+from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices, PodClaim
 from berth_plugins.dynamic_resources.binding import (
     Binding,
     BindingError,
@@ -26,16 +28,22 @@ from berth_plugins.dynamic_resources.binding import (
     is_overdue,
     readiness,
 )
-from berth_plugins.dynamic_resources.ledger import ClaimKey, Taking
+from berth_plugins.dynamic_resources.claims import MAX_CONSUMERS
+from berth_plugins.dynamic_resources.ledger import ClaimKey, Promise
 from berth_plugins.dynamic_resources.reserved import Reserved, decode, encode
 from berth_plugins.dynamic_resources.search import AllocationError
+from berth_plugins.dynamic_resources.turns import Turns
 from berth_plugins.dynamic_resources.wishes import EXTENDED_NAME
 
+Json = dict[str, Any]
 MAX_TOKEN_BYTES: Final = 4096
 _BINDING: Final = "binding"
 _RESERVED: Final = "reserved"
 _WAITED: Final = "waits for devices"
 _POLL_S: Final = 5.0
+_TURN_POLL_S: Final = 0.02
+_MAX_DOUBLINGS: Final = 5
+"""A pod looks after 0.02 s whether it is its turn to write a shared claim, then less and less often."""
 
 
 class Reservations:
@@ -45,6 +53,22 @@ class Reservations:
         self._allocator = allocator
         self._handle = handle
         self._binding_timeout_s = binding_timeout_s
+        self._turns = Turns(time.monotonic)
+        self._users: dict[str, dict[str, str]] = {}
+        """The pods that will use a claim once they are bound: uid by cycle, by uid of the claim."""
+        self._users_lock = threading.Lock()
+
+    def is_full(self, one: PodClaim, pod: Pod) -> bool:
+        """Return True if the claim has as many users as one claim can have, and the pod is none of them.
+
+        Pods that are being bound count too.
+        """
+        if one.consumer is not None:
+            return False
+        with self._users_lock:
+            coming = set(self._users.get(one.claim.ref.uid, {}).values())
+        present = {who.get("uid") for who in one.claim.get("status.reservedFor") or ()}
+        return pod.uid not in present and len(present | coming) >= MAX_CONSUMERS
 
     def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Status:
         """Count the devices that Filter found for the node as taken."""
@@ -52,14 +76,18 @@ class Reservations:
         waiting = attempt.unallocated
         if found is None and waiting:
             return Status.error("claim allocation not found for node")
-        reserved = [Reserved(*one.key, one.claim.ref.uid, None) for one in attempt.claims if one.is_allocated]
+        reserved = [
+            _reserved(one, one.promised, attempt.group)
+            for one in attempt.claims
+            if one.is_allocated or one.promised is not None
+        ]
         if found is not None:
             try:
                 reserved.extend(self._promised(attempt, found, node_name))
             except AllocationError as err:
                 return Status.error(str(err))
-        for one in reserved:
-            self._count(one)
+        reserved = [self._counted(one, state.cycle_id) for one in reserved]
+        self._use(reserved, state.cycle_id, attempt.pod)
         state.write(_RESERVED, reserved)
         token = encode(reserved)
         if len(token) <= MAX_TOKEN_BYTES:
@@ -69,18 +97,22 @@ class Reservations:
     def give_back(self, state: CycleState, attempt: Attempt | None) -> None:
         """Give the devices back. Allocations that may be written already are left to the claims."""
         binding: Binding | None = state.get(_BINDING)
+        if binding is not None:
+            binding.leave()
         ledger = self._allocator.ledger
         keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
         for one in binding.claims if binding is not None else ():
             keys[_key(one)] = one.is_sent or one.is_bound
+        self._end_use(state.cycle_id)
         for key, is_written in keys.items():
-            ledger.settle(key, is_written=is_written)
+            ledger.settle(key, state.cycle_id, is_written=is_written)
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
         """Count the live reservations and no others: a new host does not know its predecessor's cycles.
         Returns the reservations whose devices are unknown.
         """
-        unknown, known = [], {}
+        unknown: list[LiveReservation] = []
+        known: dict[ClaimKey, dict[str, Promise]] = {}
         for one in live:
             reserved = self._reserved(one.state)
             if reserved is None:
@@ -88,9 +120,13 @@ class Reservations:
                 continue
             for promised in reserved:
                 if promised.allocation is not None:
-                    key = promised.namespace, promised.name
-                    known[key] = promised.uid, Taking.of(promised.allocation)
+                    holders = known.setdefault((promised.namespace, promised.name), {})
+                    holders[one.state.cycle_id] = _promise(promised, promised.allocation)
         self._allocator.ledger.take_up(known)
+        with self._users_lock:
+            self._users.clear()
+        for one in live:
+            self._use(self._reserved(one.state) or (), one.state.cycle_id, one.pod)
         return unknown
 
     def pre_bind(
@@ -108,13 +144,33 @@ class Reservations:
                 if one.claim is not None:
                     old = one.reserved.namespace, one.reserved.name
                     self._allocator.ledger.rename(old, _key(one), one.claim.ref.uid)
-            self._settle(binding)
+            self._settle(state, binding)
             patches = binding.patches()
             if patches:
                 return PreBindResult(SUCCESS, patches)
-            return self._wait(state, binding, pod, node_name)
+            if binding.waits:
+                doublings = min(binding.waits - 1, _MAX_DOUBLINGS)
+                return PreBindResult(SUCCESS, ask_again_after_s=_TURN_POLL_S * 2**doublings)
+            self._settle(state, binding)
+            answer = self._wait(state, binding, pod, node_name)
+            if isinstance(answer, PreBindResult) and answer.ask_again_after_s is None:
+                self._end_use(state.cycle_id)
+            return answer
         except BindingError as err:
             return Status.error(str(err))
+
+    def _use(self, reserved: Iterable[Reserved], cycle_id: str, pod: Pod) -> None:
+        with self._users_lock:
+            for one in reserved:
+                if one.uid and one.consumer is None:
+                    self._users.setdefault(one.uid, {})[cycle_id] = pod.uid
+
+    def _end_use(self, cycle_id: str) -> None:
+        with self._users_lock:
+            for uid, users in list(self._users.items()):
+                users.pop(cycle_id, None)
+                if not users:
+                    del self._users[uid]
 
     def _binding(self, state: CycleState, pod: Pod) -> Binding:
         claims = []
@@ -123,14 +179,14 @@ class Reservations:
             if one.requests is None and (claim is None or claim.ref.uid != one.uid):
                 raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
             claims.append(ClaimBinding(claim, one))
-        return Binding(pod, claims)
+        return Binding(pod, claims, self._turns, state.cycle_id)
 
-    def _settle(self, binding: Binding) -> None:
+    def _settle(self, state: CycleState, binding: Binding) -> None:
         """Settle written claims: a claim counts itself as soon as the watch shows it."""
         for one in binding.claims:
             if one.is_bound and one.reserved.allocation is not None:
                 version = one.claim.ref.resource_version if one.claim is not None else ""
-                self._allocator.ledger.settle(_key(one), is_written=True, version=version)
+                self._allocator.ledger.settle(_key(one), state.cycle_id, is_written=True, version=version)
 
     def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
         """Return SUCCESS when every binding condition of every device is true, else ask for another round."""
@@ -168,7 +224,7 @@ class Reservations:
         for i, (claim, choices) in enumerate(zip(found.claims, found.choices, strict=True)):
             allocation = allocation_for(claim, choices, node_name, classes, self._allocator.rules)
             if i < len(waiting):
-                promised.append(Reserved(*waiting[i].key, waiting[i].claim.ref.uid, allocation))
+                promised.append(_reserved(waiting[i], allocation, attempt.group))
                 continue
             # A placeholder, until the real claim is made: no claim can have this name.
             name = f"{EXTENDED_NAME}{attempt.pod.uid}"
@@ -180,9 +236,21 @@ class Reservations:
         known: list[Reserved] | None = state.get(_RESERVED)
         return known if known is not None else decode(state.token)
 
-    def _count(self, one: Reserved) -> None:
-        if one.allocation is not None:
-            self._allocator.ledger.reserve((one.namespace, one.name), one.uid, Taking.of(one.allocation))
+    def _counted(self, one: Reserved, holder: str) -> Reserved:
+        """Count the devices as taken, and return the reservation with the allocation that counts."""
+        if one.allocation is None:
+            return one
+        key, promise = (one.namespace, one.name), _promise(one, one.allocation)
+        return replace(one, allocation=self._allocator.ledger.reserve(key, promise, holder))
+
+
+def _reserved(one: PodClaim, allocation: Json | None, group: str) -> Reserved:
+    shared_by = "" if allocation is None else group
+    return Reserved(*one.key, one.claim.ref.uid, allocation, group=shared_by, consumer=one.consumer)
+
+
+def _promise(one: Reserved, allocation: Json) -> Promise:
+    return Promise(one.uid, allocation, one.group)
 
 
 def _key(one: ClaimBinding) -> ClaimKey:

@@ -15,6 +15,8 @@ class Reserved:
     """The devices reserved for one claim. `allocation` None: the claim had one before.
 
     `requests` (None: the claim exists) and `mappings`: of a claim that is made for extended resources.
+    `group`: the key of the root group whose members share the allocation; "" for none. `consumer`: the group
+    that the claim is reserved for instead of the pod; None: the pod.
     """
 
     namespace: str
@@ -23,12 +25,24 @@ class Reserved:
     allocation: Json | None
     requests: Sequence[Json] | None = None
     mappings: Sequence[Json] = ()
+    group: str = ""
+    consumer: Json | None = None
 
 
 def encode(reserved: list[Reserved]) -> bytes:
     """Return the text for the token that the host keeps."""
     rows = [
-        [one.namespace, one.name, one.uid, one.allocation, one.requests, one.mappings] for one in reserved
+        [
+            one.namespace,
+            one.name,
+            one.uid,
+            one.allocation,
+            one.requests,
+            one.mappings,
+            one.group,
+            one.consumer,
+        ]
+        for one in reserved
     ]
     return json.dumps(rows, separators=(",", ":")).encode()
 

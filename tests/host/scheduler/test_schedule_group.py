@@ -10,6 +10,7 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import GroupView, Placement
 from berth_sdk.status import SUCCESS, Status
 from support.groups import condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
@@ -208,3 +209,99 @@ async def test_plain_pods_are_scheduled_beside_groups() -> None:
         assert found is not None
         assert found.get("spec.nodeName") == "n0"
         assert nodes_of(world, "g") == {}
+
+
+TREES = {"TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
+
+
+def tree(least: int, *children: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a composite group that needs `least` of these groups."""
+    root = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": "root", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": least}}},
+    }
+    return [root, *children]
+
+
+def child(name: str, least: int) -> dict[str, Any]:
+    return pod_group(name, least=least, parentCompositePodGroupName="root")
+
+
+async def test_child_that_fits_beside_one_that_cannot_gets_the_text_of_the_tree_once() -> None:
+    groups = tree(2, child("a", 1), child("b", 1))
+    pods = [*members("a", 2), *members("b", 1, cpu="9")]
+    async with grouped([node("n0"), *groups, *pods], gates=TREES) as world:
+        await world.settle()
+        assert nodes_of(world, "a") == {}
+        wanted = (
+            "pod group is unschedulable, 0/1 placements are available, first placement status:"
+            " minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+        )
+        assert [message_of(world, f"a-{i}") for i in range(2)] == [wanted, wanted]
+        assert message_of(world, "b-0") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_error_about_one_child_is_the_error_of_all_groups_of_the_tree() -> None:
+    class Fails(Plugin):
+        needs = (Need.nodes(),)
+
+        def filter(self, state: CycleState, pod: Pod, node: object) -> Status:
+            return Status.error("out of order") if pod.name.startswith("b") else SUCCESS
+
+    groups = tree(1, child("a", 1), child("b", 1))
+    async with grouped(
+        [node("n0"), *groups, *members("a", 1), *members("b", 1)], [Fails], gates=TREES
+    ) as world:
+        await world.settle()
+        for name in ("a", "b"):
+            status, reason, message = condition_of(world, name)
+            assert (status, reason) == ("False", "SchedulerError")
+            assert message.startswith("composite pod group evaluation failed due to child error:")
+            assert message_of(world, f"{name}-0") == message
+
+
+async def test_child_whose_members_all_run_does_not_keep_its_tree_back() -> None:
+    groups = tree(2, child("a", 1), child("b", 1))
+    async with grouped([node("n0"), *groups, *members("a", 1), *members("b", 1)], gates=TREES) as world:
+        await world.settle()
+        assert len(nodes_of(world, "a")) == len(nodes_of(world, "b")) == 1
+        world.server.create(members("b", 2)[1])
+        await world.settle()
+        assert sorted(nodes_of(world, "b")) == ["b-0", "b-1"]
+
+
+async def test_gang_with_a_topology_that_lost_a_member_is_unschedulable_not_an_error() -> None:
+    zone = "topology.kubernetes.io/zone"
+    group = pod_group("g", least=2, schedulingConstraints={"topology": [{"key": zone}]})
+    gates = {"TopologyAwareWorkloadScheduling": True}
+    pods = members("g", 2, cpu="3")
+    async with grouped([node("n0", labels={zone: "a"}), group, *pods], gates=gates) as world:
+        await world.settle()
+        world.server.delete("pods", ObjectRef(namespace="default", name="g-0"), grace_period_s=0)
+        await world.settle()
+        status, reason, message = condition_of(world, "g")
+        assert (status, reason) == ("False", "Unschedulable")
+        assert "0/1 placements are available, first placement status: pod group is unsched" in message
+
+
+async def test_gang_whose_members_are_deleted_before_they_are_tried_is_unschedulable_not_an_error() -> None:
+    class Deletes(Plugin):
+        """Deletes the first member of a gang whose cycle has begun."""
+
+        async def placement_generate(
+            self, state: CycleState, group: GroupView, parent: Placement
+        ) -> list[Placement]:
+            ref = ObjectRef(namespace="default", name="g-0")
+            if world.server.get("pods", ref) is not None:
+                world.server.delete("pods", ref, grace_period_s=0)
+            await asyncio.sleep(0.1)  # the host gets the event
+            return [parent]
+
+    world = grouped([node("n0"), pod_group("g", least=2), *members("g", 2)], [Deletes])
+    async with world:
+        await _until(world, lambda: condition_of(world, "g")[0] == "False")
+        status, reason, message = condition_of(world, "g")
+        assert (status, reason) == ("False", "Unschedulable")
+        assert "deleted meanwhile: default/g-0" in message

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from berth_plugins.dynamic_resources.devices import DeviceId
-from berth_plugins.dynamic_resources.ledger import GRACE_S, Ledger, Taking
+from berth_plugins.dynamic_resources.ledger import GRACE_S, Ledger, Promise
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.tables.object_store import ObjectStore
+from support.device_objects import DRIVER, claim
 
 FIRST, SECOND, NAMED = ("default", "first"), ("default", "second"), ("default", "named")
 
 
 class Books:
-    """A ledger over no claims, with a clock that a test moves."""
+    """A ledger over the claims of a test, with a clock that a test moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.ledger = Ledger(ObjectStore(), lambda pool: None, lambda: self.now_s)
+        self.claims = ObjectStore()
+        self.ledger = Ledger(self.claims, lambda pool: None, lambda: self.now_s)
 
     def taken(self) -> list[str]:
         return [name for name in ("d0", "d1") if self.ledger.is_taken(device(name))]
@@ -24,43 +27,102 @@ def device(name: str) -> DeviceId:
     return DeviceId("gpu.example.com", "n1", name)
 
 
-def taking(name: str) -> Taking:
-    return Taking((device(name),), ())
+def promise(uid: str, name: str, group: str = "") -> Promise:
+    result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": name}
+    return Promise(uid, {"devices": {"results": [result]}}, group)
 
 
 def test_reservations_that_are_not_live_are_released() -> None:
     books = Books()
-    books.ledger.reserve(FIRST, "u1", taking("d0"))
-    books.ledger.reserve(SECOND, "u2", taking("d1"))
-    books.ledger.take_up({SECOND: ("u2", taking("d1"))})
+    books.ledger.reserve(FIRST, promise("u1", "d0"), "one")
+    books.ledger.reserve(SECOND, promise("u2", "d1"), "two")
+    books.ledger.take_up({SECOND: {"two": promise("u2", "d1")}})
     assert books.taken() == ["d1"]
 
 
 def test_live_reservation_is_counted_once_after_a_restart() -> None:
     books = Books()
     for _ in range(2):
-        books.ledger.take_up({FIRST: ("u1", taking("d0"))})
+        books.ledger.take_up({FIRST: {"one": promise("u1", "d0")}})
     assert books.taken() == ["d0"]
-    books.ledger.settle(FIRST, is_written=False)
+    books.ledger.settle(FIRST, "one", is_written=False)
     assert books.taken() == []
 
 
 def test_reservation_is_live_under_its_claims_later_name() -> None:
     books = Books()
-    books.ledger.reserve(FIRST, "", taking("d0"))
+    books.ledger.reserve(FIRST, promise("", "d0"), "one")
     books.ledger.rename(FIRST, NAMED, "u3")
-    books.ledger.take_up({FIRST: ("", taking("d0"))})
+    books.ledger.take_up({FIRST: {"one": promise("", "d0")}})
     assert books.taken() == ["d0"]
-    books.ledger.settle(NAMED, is_written=False)
+    books.ledger.settle(NAMED, "one", is_written=False)
     assert books.taken() == [], "it was counted under both names"
 
 
 def test_possibly_written_claim_keeps_its_devices_for_the_grace_time() -> None:
     books = Books()
-    books.ledger.reserve(FIRST, "u1", taking("d0"))
-    books.ledger.settle(FIRST, is_written=True)
+    books.ledger.reserve(FIRST, promise("u1", "d0"), "one")
+    books.ledger.settle(FIRST, "one", is_written=True)
     books.ledger.take_up({})
     assert books.taken() == ["d0"]
     books.now_s = GRACE_S
     books.ledger.refresh()
+    assert books.taken() == []
+
+
+GROUP = "podgroup/default/g"
+SHARED = ("default", "a")
+
+
+def shared_by(*holders: str) -> Books:
+    """Return books in which these cycles of one group hold the devices of the claim `a`."""
+    books = Books()
+    for holder in holders:
+        books.ledger.reserve(SHARED, promise("uid-a", "d0", GROUP), holder)
+    return books
+
+
+def test_members_of_a_group_share_the_allocation_of_the_first_one() -> None:
+    books = shared_by("one")
+    wanted = KubeObject.of(claim("a"))
+    known = books.ledger.shared(wanted, GROUP)
+    assert known == promise("uid-a", "d0").allocation
+    assert books.ledger.reserve(SHARED, promise("uid-a", "d1", GROUP), "two") is known
+    assert books.taken() == ["d0"]
+    assert books.ledger.shared(wanted, "podgroup/default/other") is None
+    assert books.ledger.shared(wanted, "") is None
+    again = KubeObject.of(claim("a", metadata={"uid": "another"}))
+    assert books.ledger.shared(again, GROUP) is None
+
+
+def test_shared_devices_are_free_when_the_last_member_gives_them_back() -> None:
+    books = shared_by("one", "two")
+    for _ in range(2):
+        books.ledger.settle(SHARED, "one", is_written=False)
+        assert books.taken() == ["d0"]
+    books.ledger.settle(SHARED, "two", is_written=False)
+    assert books.taken() == []
+
+
+def test_devices_that_a_member_may_have_written_stay_when_the_others_give_up() -> None:
+    books = shared_by("one", "two")
+    shown = KubeObject.of(claim("a"))
+    books.claims.put(shown.ref, shown, 1)
+    books.ledger.settle(SHARED, "one", is_written=True)
+    books.now_s = 10 * GRACE_S
+    books.ledger.refresh()
+    assert books.taken() == ["d0"], "a member still waits"
+    books.ledger.settle(SHARED, "two", is_written=False)
+    assert books.taken() == ["d0"]
+    books.ledger.refresh()
+    assert books.taken() == []
+
+
+def test_live_members_of_a_group_keep_their_devices_after_a_restart() -> None:
+    books = shared_by("one", "two", "three")
+    live = {SHARED: {name: promise("uid-a", "d0", GROUP) for name in ("two", "four")}}
+    books.ledger.take_up(live)
+    books.ledger.settle(SHARED, "two", is_written=False)
+    assert books.taken() == ["d0"]
+    books.ledger.settle(SHARED, "four", is_written=False)
     assert books.taken() == []
