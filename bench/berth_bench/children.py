@@ -35,20 +35,32 @@ def run_in_child(workload: Workload, settings: Settings) -> Result:
     return in_child(workload.name, partial(run, workload, settings), verbose=settings.verbose)
 
 
-def in_child(title: str, work: Callable[[], Coroutine[Any, Any, R]], *, verbose: bool = False) -> R:
-    """Run `work` in a process of its own and return its result. `title`: its name in errors.
+def in_child(
+    title: str,
+    work: Callable[[], Coroutine[Any, Any, R]],
+    *,
+    verbose: bool = False,
+    on_uvloop: bool = True,
+    within_s: float | None = None,
+) -> R:
+    """Run `work` in a process of its own and return its result. `title`: its name in errors. `on_uvloop`
+    False: on asyncio's own loop. `within_s`: the seconds that the work may take; None: any.
 
-    Raises WorkloadError if the work fails or the process ends without a result.
+    Raises WorkloadError if the work fails or the process ends without a result, and TimeoutError after
+    `within_s`, when the process is killed.
     """
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(theirs, title, work, verbose), daemon=True)
+    child = context.Process(target=_child, args=(theirs, title, work, verbose, on_uvloop), daemon=True)
     try:
         child.start()
     except (pickle.PicklingError, AttributeError, TypeError) as err:
         raise WorkloadError(f"{title}: cannot be sent to its process: {err}") from err
     theirs.close()
     try:
+        if not mine.poll(within_s):
+            child.kill()
+            raise TimeoutError(f"{title}: no result within {within_s:g} s")
         result, problem = mine.recv()
     except EOFError:
         child.join(_ENDS_S)
@@ -80,7 +92,11 @@ def _end_with_parent() -> None:
 
 
 def _child(
-    theirs: Connection, title: str, work: Callable[[], Coroutine[Any, Any, Any]], verbose: bool
+    theirs: Connection,
+    title: str,
+    work: Callable[[], Coroutine[Any, Any, Any]],
+    verbose: bool,
+    on_uvloop: bool,
 ) -> None:
     """Run the work and send (the result, ""), or (None, the problem)."""
     _end_with_parent()
@@ -89,7 +105,7 @@ def _child(
     os.dup2(sys.stderr.fileno(), 1)
     log.configure(log.EVERY_ATTEMPT if verbose else "ERROR", for_people=True)
     try:
-        theirs.send((event_loop.run(work()), ""))
+        theirs.send((event_loop.run(work(), on_uvloop=on_uvloop), ""))
     except WorkloadError as err:
         theirs.send((None, str(err)))
     except (ConfigurationError, PluginLoadError, OSError) as err:

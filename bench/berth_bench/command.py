@@ -27,6 +27,7 @@ from berth_bench import openb, own
 from berth_bench.attach.command import attach
 from berth_bench.children import run_in_child
 from berth_bench.faults.command import faults
+from berth_bench.hostile.command import hostile
 from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
 from berth_bench.result import Result
 from berth_bench.running import Settings, WorkloadError, loaded, resized
@@ -153,6 +154,7 @@ def bench(context: click.Context) -> None:
 
 bench.add_command(attach)
 bench.add_command(faults)
+bench.add_command(hostile)
 bench.add_command(simulate)
 bench.add_command(soak)
 bench.add_command(ui)

@@ -96,7 +96,8 @@ class ApiClient:
             raise ValueError(f"the API server serves no kind {kind}")
         return self._served[kind]
 
-    async def _path(self, kind: str, name: str, namespace: str) -> str:
+    async def path(self, kind: str, name: str, namespace: str) -> str:
+        """Return the path of an object, or of its collection if `name` is empty. Raises as `place_of`."""
         return path_at(await self.place_of(kind), name, namespace)
 
     async def _discovered(self) -> dict[str, Kind]:
@@ -123,23 +124,26 @@ class ApiClient:
     async def request(
         self, verb: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> Json:
-        """Make one request. Raises ApiError. `path` has no leading slash."""
-        data = None if body is None else json.dumps(body).encode()
+        """Make one request. Raises ApiError. `path` has no leading slash. `body`: a value, or JSON text."""
+        text = await self.text(verb, path, body, content_type)
+        return dict(json.loads(text)) if text else {}
+
+    async def text(
+        self, verb: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> str:
+        """Make one request as `request` does, and return the answer unparsed."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
         async with self._session.request(verb, f"{self._url}/{path}", data=data, headers=headers) as answer:
             text = await answer.text()
-            try:
-                parsed = json.loads(text) if text else {}
-            except ValueError:
-                parsed = {"message": text.strip()}
             if answer.status >= 400:
-                raise ApiError(answer.status, str(parsed.get("message", "")), f"{verb} {path}")
-            return dict(parsed)
+                raise ApiError(answer.status, _message(text), f"{verb} {path}")
+            return text
 
     async def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
         """Return one object, or None."""
         try:
-            return await self.request("GET", await self._path(kind, name, namespace))
+            return await self.request("GET", await self.path(kind, name, namespace))
         except ApiError as err:
             if err.status == 404:
                 return None
@@ -147,19 +151,19 @@ class ApiClient:
 
     async def all_of(self, kind: str, namespace: str = "") -> tuple[list[Json], str]:
         """Return all current objects, and the resource version to watch from."""
-        answer = await self.request("GET", await self._path(kind, "", namespace))
+        answer = await self.request("GET", await self.path(kind, "", namespace))
         return list(answer.get("items") or ()), str(answer["metadata"]["resourceVersion"])
 
     async def create(self, content: Json) -> Json:
         """Create an object, in namespace `default` unless it names another."""
         namespace = content["metadata"].get("namespace", "default")
-        return await self.request("POST", await self._path(content["kind"], "", namespace), content)
+        return await self.request("POST", await self.path(content["kind"], "", namespace), content)
 
     async def patch(
         self, kind: str, name: str, body: Json, *, namespace: str = "default", subresource: str = ""
     ) -> Json:
         """Send a JSON merge patch."""
-        path = await self._path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
+        path = await self.path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
         return await self.request("PATCH", path, body, "application/merge-patch+json")
 
     async def bind(self, pod: str, node: str, namespace: str = "default") -> Json:
@@ -178,14 +182,14 @@ class ApiClient:
         """Delete one object; a missing object is not an error."""
         query = "" if grace_period_s is None else f"?gracePeriodSeconds={grace_period_s}"
         try:
-            await self.request("DELETE", await self._path(kind, name, namespace) + query)
+            await self.request("DELETE", await self.path(kind, name, namespace) + query)
         except ApiError as err:
             if err.status != 404:
                 raise
 
     async def delete_all(self, kind: str, namespace: str = "default") -> None:
         """Delete all objects of a kind (in one namespace) at once."""
-        await self.request("DELETE", f"{await self._path(kind, '', namespace)}?gracePeriodSeconds=0")
+        await self.request("DELETE", f"{await self.path(kind, '', namespace)}?gracePeriodSeconds=0")
 
     async def watch(
         self, kind: str, resource_version: str, namespace: str = ""
@@ -199,7 +203,7 @@ class ApiClient:
         self, kind: str, resource_version: str, field_selector: str = "", *, namespace: str = ""
     ) -> AsyncIterator[bytes]:
         """Yield the lines of a watch unparsed, one JSON text per change."""
-        path = f"{await self._path(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
+        path = f"{await self.path(kind, '', namespace)}?watch=1&resourceVersion={resource_version}"
         if field_selector:
             path += f"&fieldSelector={quote(field_selector)}"
         timeout = aiohttp.ClientTimeout(total=None)
@@ -215,6 +219,15 @@ class ApiClient:
                 # Closing TLS in the middle of a stream would take longer than the loop may live.
                 if answer.connection is not None and answer.connection.transport is not None:
                     answer.connection.transport.abort()
+
+
+def _message(text: str) -> str:
+    """Return the message of an answer with an error: that of its Status, or all of it."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return text.strip()
+    return str(parsed.get("message", "")) if isinstance(parsed, dict) else ""
 
 
 def path_of(kind: str, name: str = "", namespace: str = "default") -> str:

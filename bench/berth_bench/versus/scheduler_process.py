@@ -34,7 +34,8 @@ class SchedulerSetup:
     """How to start a scheduler. `program`: `berth`, or the path of a kube-scheduler.
 
     `configuration`: a KubeSchedulerConfiguration without clientConnection; `more_documents`: further
-    documents of the file, for berth. `python`: that runs berth; "": this process's.
+    documents of the file, for berth. `python`: that runs berth; "": this process's. `module`: its arguments
+    that start berth's command.
     """
 
     program: str
@@ -45,6 +46,7 @@ class SchedulerSetup:
     more_documents: str = ""
     flags: Sequence[str] = ()
     python: str = ""
+    module: Sequence[str] = ("-m", "berth_host")
 
     @property
     def is_berth(self) -> bool:
@@ -155,7 +157,7 @@ class SchedulerProcess:
         return processes.memory_mb(self.pid, what)
 
     def _command(self) -> list[str]:
-        program = [self.setup.python or sys.executable, "-m", "berth_host", "scheduler"]
+        program = [self.setup.python or sys.executable, *self.setup.module, "scheduler"]
         if not self.setup.is_berth:
             program = [self.setup.program]
         port = [f"--secure-port={self.port}", "--bind-address=127.0.0.1"]
