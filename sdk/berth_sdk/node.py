@@ -13,6 +13,7 @@ from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.parsing.object_fields import items, mapping, strings
 from berth_sdk.pod_requests import quantities
+from berth_sdk.undeclared import compared_by_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class NodeImage:
     size_bytes: int
 
 
+@compared_by_parts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One node as its object describes it. The tables hold the usage by pods.

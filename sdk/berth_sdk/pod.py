@@ -23,7 +23,7 @@ from berth_sdk.parsing.pod_spec import PodSpec
 from berth_sdk.parsing.pod_spec import Toleration as Toleration
 from berth_sdk.pod_affinity import PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
-from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared
+from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared, compared_by_parts
 
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 """The label of a member of coscheduling's PodGroup; its value is the group's name."""
@@ -41,6 +41,7 @@ class OwnerRef:
     uid: str
 
 
+@compared_by_parts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """One pod. Quantities: cpu in milli, all else in base units. Times: Unix seconds.

@@ -8,6 +8,8 @@ and in `berth_sdk.testing`. So an undeclared part never looks empty.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, KeysView, Mapping, Set
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, NoReturn, TypeVar
 
 from berth_sdk.errors import UndeclaredError
@@ -57,6 +59,23 @@ for _name in (
     *("__floordiv__", "__rfloordiv__", "__truediv__", "__rtruediv__"),
 ):
     setattr(Undeclared, _name, _refuse)
+
+
+def compared_by_parts(record: type[V]) -> type[V]:
+    """Make two records of a dataclass equal if each part is the same object or equal; return the class.
+
+    A part that is the same stand-in in both records is not compared, so that a record is equal to itself.
+    Dataclasses themselves compare so up to Python 3.12; 3.13 compares each part with `==`, which a stand-in
+    refuses.
+    """
+    parts = attrgetter(*(one.name for one in fields(record) if one.compare))  # type: ignore[arg-type]
+
+    def is_equal(self: object, other: object) -> bool:
+        return parts(self) == parts(other) if other.__class__ is self.__class__ else NotImplemented
+
+    record.__eq__ = is_equal  # type: ignore[method-assign]
+    return record
+
 
 POD_OBJECT: Final = Undeclared("pod.object", "Need.whole_pod()")
 """The JSON of the pod that a call is about."""

@@ -7,12 +7,13 @@ import json
 import operator
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from berth_sdk.errors import UndeclaredError
 from berth_sdk.kube_object import KubeObject
-from berth_sdk.testing import make_pod
+from berth_sdk.testing import make_node, make_pod
 from berth_sdk.undeclared import DeclaredKeys, Drops, Undeclared, trimmed
 
 PART: Any = Undeclared("node.annotations", "Need.nodes(annotation_prefixes=('...',))")
@@ -138,3 +139,23 @@ def test_dropped_field_touches_its_parents_and_its_children(path: str, touched: 
     drops = Drops(("status.phase",), "pod.object", "Need.pod_objects")
     assert drops.touch(path) == touched
     assert drops.touch("status.phases") == drops.touch("spec") == ""
+
+
+def test_records_with_the_same_stand_ins_are_equal_and_others_are_not_compared() -> None:
+    pod = make_pod("web", cpu="1")
+    summary = pod.as_summary()
+    assert summary == summary
+    assert summary == make_pod("web", cpu="1").as_summary()
+    assert summary != make_pod("other", cpu="1").as_summary()
+    other: object = "web"
+    assert summary != other
+    bare = pod.bare(lambda field: Undeclared(f"pod.{field}", "Need.pods()"))
+    assert bare == bare
+    with pytest.raises(UndeclaredError, match=r"pod\.labels"):
+        bare == pod.bare(lambda field: Undeclared(f"pod.{field}", "Need.pods()"))  # noqa: B015
+    node = replace(make_node("n1"), labels=PART)
+    assert node == node
+    assert node == replace(node)
+    assert node != replace(node, unschedulable=True)
+    with pytest.raises(UndeclaredError, match=r"node\.annotations"):
+        node == replace(node, labels={})  # noqa: B015

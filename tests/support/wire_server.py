@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
+from berth_sdk.wire.verification import verify_as_go
 from support.certificates import Authority
 from support.wire_asked import WireServer, agreed_protocol
 from support.wire_http1 import ServedHttp1
@@ -20,7 +21,7 @@ def server_context(authority: Authority, folder: Path, protocol: str) -> ssl.SSL
     pair = authority.issue("server")
     pem = folder / "wire-server.pem"
     pem.write_bytes(pair.certificate + pair.key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = verify_as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.load_cert_chain(pem)
     if protocol:
         context.set_alpn_protocols([protocol])

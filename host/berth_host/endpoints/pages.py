@@ -5,11 +5,11 @@ The server checks the rights to the paths (nonResourceURLs).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, Protocol
 
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.wire.json_text import read_json
 
 from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
@@ -378,8 +378,8 @@ class Answers:
         if request.method != "POST":
             return failure(405, "MethodNotAllowed", f"{request.path} takes a Pod as JSON with POST")
         try:
-            manifest = json.loads(request.body)
-        except (ValueError, RecursionError):
+            manifest = read_json(request.body)
+        except ValueError:
             manifest = None
         if not isinstance(manifest, dict):
             return failure(400, "BadRequest", "the body is not a JSON object: send a Pod")

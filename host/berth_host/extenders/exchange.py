@@ -26,6 +26,7 @@ from urllib.request import getproxies
 import aiohttp
 import orjson
 from berth_sdk.wire.traces import TRACEPARENT
+from berth_sdk.wire.verification import verify_as_go
 from yarl import URL
 
 from berth_host.config.checks.extender_tls import load_client_pair
@@ -417,10 +418,8 @@ class _Tls:
             # HTTPS without any CA means: do not verify.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        # Go's TLS has no such strict check, and the certificates of many clusters would fail it.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         load_client_pair(context, tls)
-        return context
+        return verify_as_go(context)
 
 
 def _unusable(err: Exception) -> str:

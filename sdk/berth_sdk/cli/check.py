@@ -19,6 +19,7 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.testing.host import PluginHost
+from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
 
 _FAILED: Final = 1
 _BAD_INPUT: Final = 2
@@ -91,11 +92,11 @@ def _arguments(text: str) -> dict[str, Any]:
                 f"{text!r} is neither a JSON object nor a file that can be read: {said}"
             ) from err
     try:
-        args = json.loads(text, parse_constant=_no_constant)
+        args = read_json(text, parse_constant=_no_constant)
+    except NestedTooDeeplyError:
+        raise
     except ValueError as err:
         raise ValueError(f"not JSON: {err}") from err
-    except RecursionError as err:
-        raise ValueError("the values are nested too deeply") from err
     if not isinstance(args, dict):
         raise ValueError(f"a JSON object is needed, not {text[:40]!r}")
     return args

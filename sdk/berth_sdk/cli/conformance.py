@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
+
 LEVELS: Final = ("core", "stateful", "binding", "group")
 UNREACHABLE: Final = 3
 MOST_TIMES: Final = 100
@@ -256,14 +258,14 @@ def _object(option: str, value: str | None) -> dict[str, Any] | None:
         except UnicodeDecodeError as err:
             raise _OptionError(f"{named}: {err}: write a JSON object or the path of a file") from err
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = read_json(text, parse_constant=_no_constant)
+    except NestedTooDeeplyError as err:
+        raise _OptionError(f"{named}: {err}") from err
     except ValueError as err:
         cure = "write JSON, as `kubectl create --dry-run=client -o json -f FILE` prints it"
         if option != "--pod":
             cure = "write JSON, not YAML"
         raise _OptionError(f"{named}: this is not JSON ({err}): {cure}") from err
-    except RecursionError as err:
-        raise _OptionError(f"{named}: the values are nested too deeply") from err
     if not isinstance(found, dict):
         raise _OptionError(f"{named}: write a JSON object, not {type(found).__name__}")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -13,6 +12,7 @@ from berth_sdk.conformance.world import WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
+from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
 
 Code = pb.PluginStatus
 _VERDICTS: Final = (
@@ -216,11 +216,11 @@ def patches(where: str, host: Host, found: Sequence[Any], cycle: Cycle | None) -
         if patch.subresource not in ("", "status"):
             raise BrokenError(f"{what}, subresource {patch.subresource!r}; only status is allowed")
         try:
-            body = json.loads(patch.merge_patch_json)
+            body = read_json(patch.merge_patch_json)
+        except NestedTooDeeplyError as err:
+            raise BrokenError(f"{what} with JSON that is nested too deeply") from err
         except ValueError as err:
             raise BrokenError(f"{what} with bytes that are not JSON ({err})") from err
-        except RecursionError as err:
-            raise BrokenError(f"{what} with JSON that is nested too deeply") from err
         if not isinstance(body, dict):
             raise BrokenError(f"{what} with JSON that is not an object")
         metadata = body.get("metadata", {})

@@ -310,11 +310,13 @@ def test_record_of_berth_sdks_log_becomes_lines() -> None:
         log.add(json.dumps(RECORD | {"event": "Demo.filter failed", "exception": TRACEBACK}).encode())
         log.add(b'{"level": "info", "message": "another\'s"}')
         log.add(b"{not json")
+        log.add(b'{"a":' * 3000 + b"1" + b"}" * 3000)
         log.add(b"   ")
     lines = [entry["line"] for entry in written]
+    assert lines.pop().startswith('{"a":{"a":')
     assert lines[:4] == ["Demo.filter failed", *TRACEBACK.splitlines()]
     assert lines[4:] == ['{"level": "info", "message": "another\'s"}', "{not json"]
-    assert [entry.get("plugin_level") for entry in written] == ["error"] * 4 + [None] * 2
+    assert [entry.get("plugin_level") for entry in written] == ["error"] * 4 + [None] * 3
 
 
 def test_traceback_comes_whole_or_is_left_out_whole() -> None:

@@ -108,9 +108,10 @@ async def test_question_about_a_pod_of_the_cluster_has_a_row_for_every_node(port
         (b"", 400, "the body is not a JSON object"),
         (b"[1]", 400, "the body is not a JSON object"),
         (b'{"kind":"Node","apiVersion":"v1"}', 400, "must be a Pod"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, 400, "the body is not a JSON object"),
         (b" " * (256 * 1024 + 1), 413, "more than 262144 bytes"),
     ],
-    ids=["empty", "list", "node", "large"],
+    ids=["empty", "list", "node", "deep", "large"],
 )
 async def test_body_that_is_no_pod_is_refused(port: Served, body: bytes, status: int, said: str) -> None:
     reply = await port.ask("POST", "/berth/v1/fit", token="asks", data=body)

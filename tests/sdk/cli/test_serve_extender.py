@@ -131,6 +131,7 @@ def test_server_for_berth_imports_nothing_of_the_extender() -> None:
         ((*ZONE, "--in-cluster", "--server", "https://a"), "--in-cluster brings its own server"),
         ((*ZONE, "--in-cluster"), "does not run in a pod"),
         ((*ZONE, "--args", "{"), "--args is not JSON"),
+        ((*ZONE, "--args", '{"a":' * 5000 + "1" + "}" * 5000), "--args is not JSON: the values are nested"),
         ((*ZONE, "--args", "[]"), "--args must be a JSON object"),
         ((*ZONE, "--args", '{"end": 1}'), "refuses its arguments (--args): end: must be a string"),
         ((*ZONE, "--node-cache-capable"), "Zone needs data of nodes"),

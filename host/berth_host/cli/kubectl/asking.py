@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+from berth_sdk.wire.json_text import read_json
 
 UNREACHABLE: Final = 1
 BAD_USAGE: Final = 2
@@ -82,7 +82,7 @@ async def ask(
 def _answer(target: Target, path: str, response: aiohttp.ClientResponse, body: bytes) -> dict[str, Any]:
     status, verb = response.status, response.method.lower()
     try:
-        value = json.loads(body)
+        value = read_json(body)
     except ValueError:
         value = None
     if not isinstance(value, dict):

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 import click
+from berth_sdk.wire.verification import verify_as_go
 
 from berth_host.cli.kubectl.asking import BAD_USAGE, UNREACHABLE, AskError, Target
 from berth_host.cli.kubectl.port_forward import forwarded
@@ -316,7 +317,9 @@ async def _credentials(
     system, as the cluster's CA does not sign the host's certificate.
     """
     authority = options["certificate_authority"]
-    context = _read("--certificate-authority", lambda: ssl.create_default_context(cafile=authority or None))
+    context = verify_as_go(
+        _read("--certificate-authority", lambda: ssl.create_default_context(cafile=authority or None))
+    )
     authorization = ""
     if connection is not None:
         known = await Credentials.open(connection)

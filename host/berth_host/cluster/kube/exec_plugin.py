@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from berth_sdk.wire.json_text import read_json
+
 from berth_host.cluster.kube.kubeconfig import Entry
 
 EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -116,7 +118,7 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any] | None = Non
 
 def _status(out: bytes, version: str) -> Mapping[str, Any]:
     try:
-        answer = json.loads(out)
+        answer = read_json(out)
     except ValueError as err:
         raise ExecPluginError(f"its answer is not JSON: {err}") from err
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from berth_sdk.wire.verification import verify_as_go
+
 from berth_host.cluster.kube.kubeconfig import Entry
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.model.paths import expanded, is_file
@@ -51,9 +53,7 @@ class Server:
         if not self.is_verified:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        # Go's TLS has no such strict check, and the certificates of many clusters would fail it.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return context
+        return verify_as_go(context)
 
 
 async def of_kubeconfig(entry: Entry) -> Server:

@@ -22,6 +22,8 @@ from yarl import URL
 from berth_sdk.errors import BerthError
 from berth_sdk.serve.extender.cluster_copy import ClusterCopy, Feed
 from berth_sdk.serve.extender.messages import BindingArgs, Json
+from berth_sdk.wire.json_text import read_json
+from berth_sdk.wire.verification import verify_as_go
 
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
 _REQUEST_S: Final = 30.0
@@ -109,9 +111,7 @@ class ApiAccess:
             context = ssl.create_default_context(cafile=self.ca_file or None)
         except (OSError, ssl.SSLError) as err:
             raise AccessError(f"--certificate-authority {self.ca_file} cannot be used: {err}") from err
-        if hasattr(ssl, "VERIFY_X509_STRICT"):
-            # The authorities of many clusters lack extensions that strict checking asks for.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        verify_as_go(context)
         if self.cert_file:
             try:
                 context.load_cert_chain(self.cert_file, self.key_file, password="")
@@ -278,7 +278,7 @@ def _uid(item: Json) -> str:
 
 def _parsed(content: bytes, what: str) -> Json:
     try:
-        answer = json.loads(content)
+        answer = read_json(content)
     except ValueError as err:
         raise ApiError(f"{what}: the answer is not JSON: {err}") from err
     if not isinstance(answer, dict):
@@ -288,7 +288,7 @@ def _parsed(content: bytes, what: str) -> Json:
 
 def _failed(verb: str, path: str, status: int, text: str) -> ApiError:
     try:
-        found: Any = json.loads(text)
+        found: Any = read_json(text)
         text = str(found["message"])
     except (ValueError, KeyError, TypeError):
         text = text.strip()[:_MAX_TEXT]

@@ -16,6 +16,7 @@ from berth_sdk.errors import BerthError, ObjectError
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.wire.json_text import read_json
 
 Json = Mapping[str, Any]
 
@@ -155,8 +156,8 @@ def binding_args(body: bytes) -> BindingArgs:
 
 def _object(body: bytes | str) -> Json:
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError) as err:
+        request = read_json(body)
+    except ValueError as err:
         raise BadRequestError(f"the request is not JSON: {err}") from err
     return _map(request, "the request")
 

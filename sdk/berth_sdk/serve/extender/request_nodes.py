@@ -20,6 +20,7 @@ from berth_sdk.serve.extender.messages import BadRequestError, Json, SentNode
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import NodeUsage
 from berth_sdk.undeclared import Undeclared
+from berth_sdk.wire.json_text import MAX_DEPTH, is_nested_deeper
 
 MAX_NODES: Final = 20_000
 """Nodes that the cache holds; the one that was asked about the longest ago leaves."""
@@ -79,9 +80,10 @@ class NodeCache:
                     item, end = _DECODER.raw_decode(text, at)
                 except (ValueError, RecursionError):
                     return None
-                if not _is_named(item):
+                part = text[at:end]
+                if not _is_named(item) or is_nested_deeper(part, MAX_DEPTH):
                     return None
-                one = self.read(item, text[at:end])
+                one = self.read(item, part)
             sent.append(one)
             at += len(one.text)
         return f"{text[:begin]}{text[at:]}", sent

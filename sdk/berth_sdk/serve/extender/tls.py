@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from berth_sdk.wire.certificate import TlsError
+from berth_sdk.wire.verification import verify_as_go
 
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
 _Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -98,10 +99,7 @@ class ServerTls:
             except (OSError, ssl.SSLError) as err:
                 raise TlsError(f"{files.client_ca_file} holds no authority, in PEM: {err}") from err
             context.verify_mode = ssl.CERT_REQUIRED
-            if hasattr(ssl, "VERIFY_X509_STRICT"):
-                # The authorities of many clusters lack extensions that strict checking asks for.
-                context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return context
+        return verify_as_go(context)
 
 
 def names_in(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from berth_host.cluster.kube import exec_plugin, server
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
+from berth_sdk.wire.verification import verify_as_go
 from cryptography.hazmat.primitives import serialization
 from support.certificates import Authority, Pair
 from support.kube_api import Answer, KubeApi, kube_api
@@ -38,7 +39,7 @@ def authority() -> Authority:
 def server_tls(folder: Path, pair: Pair, client_authority: Authority | None = None) -> ssl.SSLContext:
     path = folder / "server.pem"
     path.write_bytes(pair.certificate + pair.key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = verify_as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.load_cert_chain(path)
     if client_authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -318,6 +319,16 @@ async def test_exec_plugin_that_gives_nothing_is_named(
 async def test_exec_plugin_with_a_malformed_status_is_named(tmp_path: Path, status: Any) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, status))
     with pytest.raises(ClientConfigError, match="its answer has no status"):
+        await KubeClient.open(Connection(kubeconfig=path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["'{'", "'[' * 5000 + ']' * 5000"])
+async def test_exec_plugin_whose_answer_cannot_be_read_is_named(tmp_path: Path, answer: str) -> None:
+    user = plugin(tmp_path, None)
+    (tmp_path / "plugin.py").write_text(f"#!{sys.executable}\nprint({answer})\n")
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, user)
+    with pytest.raises(ClientConfigError, match="its answer is not JSON"):
         await KubeClient.open(Connection(kubeconfig=path))
 
 

@@ -18,6 +18,7 @@ from berth_host.cluster.kube import lane
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
+from berth_sdk.wire.verification import verify_as_go
 from h2.errors import ErrorCodes
 from support.certificates import Authority
 from support.tcp_relay import Link, Relay, tcp_relay
@@ -47,9 +48,8 @@ async def behind(
     async with wire_server(authority, folder, server):
         tls = None
         if server.is_tls:
-            there = ssl.create_default_context(cadata=authority.pem.decode())
+            there = verify_as_go(ssl.create_default_context(cadata=authority.pem.decode()))
             there.set_alpn_protocols([server.protocol])
-            there.verify_flags &= ~ssl.VERIFY_X509_STRICT
             tls = server_context(authority, folder, server.protocol), there
         async with tcp_relay(relay, server.port, tls=tls):
             ca, config = folder / "ca.crt", folder / "kubeconfig"

@@ -54,6 +54,8 @@ def test_nodes_inside_of_the_pod_are_not_the_nodes_of_the_request() -> None:
         b'{"Pod":{},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n1}}]}}',
         b'{"Pod":{},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"\xff"}}]}}',
         b'{"Pod":{},"Nodes":{"metadata":{},"items":[]}',
+        b'{"Pod":{},"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n2"},"deep":%b%b}]}}'
+        % (b"[" * 3000, b"]" * 3000),
     ],
 )
 def test_request_that_is_cut_off_or_broken_is_refused(broken: bytes) -> None:

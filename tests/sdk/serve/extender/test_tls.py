@@ -14,6 +14,7 @@ from berth_sdk import CycleState, Plugin, Pod
 from berth_sdk.serve.extender.tls import ExtenderTls
 from berth_sdk.serve.server import ListenError
 from berth_sdk.wire.certificate import TlsError
+from berth_sdk.wire.verification import verify_as_go
 from support.certificates import Authority, Pair, PairFiles, pair_files
 
 from sdk.serve.extender.serving import about_nodes, extender, names_in, node
@@ -52,9 +53,7 @@ def tls_of(files: PairFiles, *, clients: bool = False, names: Iterable[str] = ()
 
 def client(authority: Authority, folder: Path, pair: Pair | None = None) -> ssl.SSLContext:
     """Return the context of a client that trusts `authority`."""
-    context = ssl.create_default_context(cadata=authority.pem.decode())
-    if hasattr(ssl, "VERIFY_X509_STRICT"):
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context = verify_as_go(ssl.create_default_context(cadata=authority.pem.decode()))
     if pair is not None:
         for name, content in zip(("client.crt", "client.key"), pair, strict=True):
             (folder / name).write_bytes(content)

@@ -1,0 +1,59 @@
+"""`read_json`: JSON as a Python value, up to the same depth in every version of Python.
+
+The depth at which `json` gives up depends on the version: about 1000 levels in 3.11, ten times as many in
+3.13. A value that 3.13 reads is then too deep for the code that walks over it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_DEPTH: Final = 500
+"""The most levels of objects and arrays. No Kubernetes object has a tenth of them."""
+# A string without its end matches, too: the rest of the text is then read once, not once for each quote.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}]', re.DOTALL)
+
+
+class NestedTooDeeplyError(ValueError):
+    """The JSON has more levels than `read_json` reads."""
+
+    def __init__(self) -> None:
+        super().__init__("the values are nested too deeply")
+
+
+def read_json(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """Return the value of a JSON text.
+
+    `parse_constant`: called with NaN, Infinity and -Infinity, as by `json.loads`. Raises ValueError for
+    invalid JSON; NestedTooDeeplyError, a ValueError, for more than MAX_DEPTH levels.
+    """
+    if isinstance(text, bytes | bytearray):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if is_nested_deeper(text, MAX_DEPTH):
+        raise NestedTooDeeplyError
+    try:
+        return json.loads(text, parse_constant=parse_constant)
+    except RecursionError as err:  # the caller is close to the limit of Python itself
+        raise NestedTooDeeplyError from err
+
+
+def is_nested_deeper(text: str, levels: int) -> bool:
+    """Return True if a JSON text opens more than `levels` objects and arrays within each other.
+
+    Brackets in strings do not count. The text may be invalid.
+    """
+    if text.count("{") + text.count("[") <= levels:
+        return False
+    depth = 0
+    for found in _TOKEN.finditer(text):
+        token = found.group()[0]
+        if token in "[{":
+            depth += 1
+            if depth > levels:
+                return True
+        elif token in "]}":
+            depth -= 1
+    return False
