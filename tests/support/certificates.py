@@ -45,16 +45,26 @@ class Authority:
         """The authority's certificate."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, dns: str = "", expired: bool = False, early: bool = False) -> Pair:
-        """Return a certificate for 127.0.0.1, or for `dns`, or for a user called `name`; `expired`: a minute
-        ago; `early`: it is valid in an hour.
+    def issue(
+        self,
+        name: str,
+        *organisations: str,
+        dns: str = "",
+        expired: bool = False,
+        early: bool = False,
+        lives_s: float | None = None,
+    ) -> Pair:
+        """Return a certificate for 127.0.0.1, or for `dns`, or for a user called `name`, of `organisations`.
+
+        `expired`: a minute ago; `early`: it is valid in an hour; `lives_s`: it expires in so many seconds.
         """
+        lives = _LIVES[expired, early] if lives_s is None else (-_HOUR, timedelta(seconds=lives_s))
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: x509.GeneralName = (
             x509.DNSName(dns) if dns else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         )
         certificate = (
-            _builder(_name(name), self._name, key, _LIVES[expired, early])
+            _builder(_name(name, *organisations), self._name, key, lives)
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -83,8 +93,10 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
     )
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def _name(common_name: str, *organisations: str) -> x509.Name:
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organisations]
+    return x509.Name(names)
 
 
 def _builder(

@@ -13,21 +13,26 @@ request is denied.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.reviews import Reviews
 from berth_host.errors.endpoints import ReviewError
 from berth_host.log import get_logger
+from berth_host.model.sparing_lines import SparingLines
 from berth_host.model.user import ANONYMOUS, AUTHENTICATED_GROUP, MASTERS_GROUP, ClientTrust, User
 
 V = TypeVar("V")
 MOST = 4096
 """The number of kept answers of each kind."""
+LATELY_S: Final = 3600.0
+"""Seconds for which a caller who was identified, or had a right, does not queue with strangers."""
 
 
 class Expiring(Generic[V]):
@@ -99,12 +104,15 @@ class NoReviewer:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A verified client certificate. `by_client_ca`, `by_proxy_ca`: which of the CAs issued it."""
+    """A verified client certificate. `by_client_ca`, `by_proxy_ca`: which of the CAs issued it. `ends_s`: its
+    notAfter, in seconds since 1970.
+    """
 
     common_name: str
     organisations: tuple[str, ...]
     by_client_ca: bool
     by_proxy_ca: bool
+    ends_s: float = math.inf
 
 
 class Authentication:
@@ -115,44 +123,62 @@ class Authentication:
     ) -> None:
         self._ttl_s = options.token_ttl_s
         self._reviewer = reviewer
-        self._known: Expiring[User | str] = Expiring(now_s)
+        # Two caches, so that made-up tokens push out no valid one.
+        self._users: Expiring[User] = Expiring(now_s)
+        self._refused: Expiring[bool] = Expiring(now_s)
+        self._valid_lately: Expiring[bool] = Expiring(now_s)
+        self._reviews: Reviews[User | None] = Reviews(now_s)
+        self.lines = SparingLines(now_s)
+        """The limit of the lines about reviews that failed."""
         self.trust = options.trust
         """The CAs whose client certificates are accepted; the server updates them."""
 
     async def user_of(
-        self, headers: Mapping[str, Sequence[str]], certificate: Certificate | None
+        self, headers: Mapping[str, Sequence[str]], certificate: Certificate | None, peer: str = ""
     ) -> User | None:
-        """Return the request's user; None if its credentials are not valid.
+        """Return the request's user; None if its credentials are not valid. Raises BusyError.
 
-        `headers`: by name in lower case.
+        `headers`: by name in lower case. `peer`: who asks; callers of different peers take turns.
         """
         if certificate is not None and certificate.by_proxy_ca:
             names = self.trust.proxy_names
             if not names or certificate.common_name in names:
                 user = _user_in(headers, self.trust)
                 if user is not None:
-                    return user
+                    return user if _is_utf8(user) else None
         if certificate is not None and certificate.by_client_ca:
             return _authenticated(User(name=certificate.common_name, groups=certificate.organisations))
         token = _bearer_token(headers)
         if token is None:
             return ANONYMOUS if certificate is None or certificate.by_proxy_ca else None
-        return await self._user_of_token(token)
+        return await self._user_of_token(token, peer)
 
-    async def _user_of_token(self, token: str) -> User | None:
-        # The token itself must not be stored.
-        key = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(key)
-        if known is not None:
-            return known if isinstance(known, User) else None
+    async def _user_of_token(self, token: str, peer: str) -> User | None:
         try:
-            user = await self._reviewer.user_of(token)
+            raw = token.encode()
+        except UnicodeEncodeError:
+            return None  # The header is no UTF-8, so no token that an API server issues.
+        # The token itself must not be stored.
+        key = hashlib.sha256(raw).digest()
+        user = self._users.get(key)
+        if user is not None or self._refused.get(key):
+            return user
+        try:
+            user = await self._reviews.ask(
+                key,
+                lambda: self._reviewer.user_of(token),
+                peer=peer,
+                is_stranger=self._valid_lately.get(key) is None,
+            )
         except ReviewError as err:
-            log.warning("endpoints.review_failed", review="TokenReview", problem=str(err))
+            _tell_failed(self.lines, "TokenReview", err)
             return None
-        if user is not None:
-            user = _authenticated(user)
-        self._known.put(key, user or "nobody", self._ttl_s)
+        if user is None:
+            self._refused.put(key, True, self._ttl_s)
+            return None
+        user = _authenticated(user)
+        self._users.put(key, user, self._ttl_s)
+        self._valid_lately.put(key, True, LATELY_S)
         return user
 
 
@@ -164,25 +190,65 @@ class Authorization:
     ) -> None:
         self._options = options
         self._reviewer = reviewer
-        self._known: Expiring[bool] = Expiring(now_s)
+        # Two caches, so that made-up paths push out no right.
+        self._allowed: Expiring[bool] = Expiring(now_s)
+        self._denied: Expiring[bool] = Expiring(now_s)
+        self._allowed_lately: Expiring[bool] = Expiring(now_s)
+        self._reviews: Reviews[bool] = Reviews(now_s)
+        self.lines = SparingLines(now_s)
+        """The limit of the lines about reviews that failed."""
 
-    async def may(self, user: User, method: str, path: str) -> bool:
-        """Return True if `user` may use `method` (GET) on `path`."""
-        if _is_open(path, self._options.always_allowed) or MASTERS_GROUP in user.groups:
+    async def may(self, user: User, method: str, path: str, peer: str = "") -> bool:
+        """Return True if `user` may use `method` (GET) on `path`. Raises BusyError. `peer`: who asks."""
+        if self.is_open(path) or MASTERS_GROUP in user.groups:
             return True
         verb = method.lower()
         key = (user.key, verb, path)
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        try:
-            allowed = await self._reviewer.may(user, verb, path)
-        except ReviewError as err:
-            log.warning("endpoints.review_failed", review="SubjectAccessReview", problem=str(err))
+        if self._allowed.get(key):
+            return True
+        if self._denied.get(key) or not _is_text(path):
             return False
-        options = self._options
-        self._known.put(key, allowed, options.allowed_ttl_s if allowed else options.denied_ttl_s)
+        try:
+            allowed = await self._reviews.ask(
+                key,
+                lambda: self._reviewer.may(user, verb, path),
+                peer=peer,
+                is_stranger=self._allowed_lately.get(user.key) is None,
+            )
+        except ReviewError as err:
+            _tell_failed(self.lines, "SubjectAccessReview", err)
+            return False
+        if allowed:
+            self._allowed.put(key, True, self._options.allowed_ttl_s)
+            self._allowed_lately.put(user.key, True, LATELY_S)
+        else:
+            self._denied.put(key, True, self._options.denied_ttl_s)
         return allowed
+
+    def is_open(self, path: str) -> bool:
+        """Return True for a path that needs no right."""
+        return _is_open(path, self._options.always_allowed)
+
+
+def _tell_failed(lines: SparingLines, review: str, err: ReviewError) -> None:
+    left_out = lines.take()
+    if left_out is not None:
+        log.warning("endpoints.review_failed", review=review, problem=str(err), left_out=left_out)
+
+
+def _is_text(value: str) -> bool:
+    """Return False for what cannot be written as UTF-8, and so not sent to an API server."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_utf8(user: User) -> bool:
+    """Return False if a front proxy's headers are no UTF-8."""
+    extra = (text for name, values in user.extra.items() for text in (name, *values))
+    return all(map(_is_text, (user.name, user.uid, *user.groups, *extra)))
 
 
 def _is_open(path: str, paths: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from berth_host.model.user import ANONYMOUS, User
@@ -78,6 +78,12 @@ def not_found() -> Answer:
 def unauthorized() -> Answer:
     """Return the answer for credentials that are not valid."""
     return failure(401, "Unauthorized", "Unauthorized")
+
+
+def too_many(message: str) -> Answer:
+    """Return the answer to somebody who has to ask again later."""
+    answer = failure(429, "TooManyRequests", message)
+    return replace(answer, headers={**answer.headers, "Retry-After": "1"})
 
 
 def forbidden(request: Request) -> Answer:

@@ -13,12 +13,12 @@ import socket
 import ssl
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth_host.config.errors import nearest
@@ -29,6 +29,7 @@ from berth_host.model.user import ClientTrust
 
 PAIR_NAME: Final = "kube-scheduler"
 VALID_DAYS: Final = 365
+_USUAL_BITS: Final = 2048
 _CLOCK_SKEW: Final = datetime.timedelta(hours=1)
 _VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
@@ -71,6 +72,8 @@ class ServingCertificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[options.min_tls]
         context.set_alpn_protocols(["http/1.1"])
+        # A client could ask for one handshake after the other without a turn.
+        context.options |= ssl.OP_NO_RENEGOTIATION
         if options.ciphers:
             context.set_ciphers(":".join(_CIPHERS.get(name, name) for name in options.ciphers))
         try:
@@ -89,6 +92,15 @@ class ServingCertificate:
                 raise EndpointError(f"the CA of client certificates cannot be used: {err}") from err
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+    @property
+    def has_large_key(self) -> bool:
+        """True for an RSA key of more than 2048 bits, whose handshakes cost five times as much."""
+        try:
+            key = x509.load_pem_x509_certificate(self.pair()[0]).public_key()
+        except (EndpointError, ValueError):
+            return False
+        return isinstance(key, rsa.RSAPublicKey) and key.key_size > _USUAL_BITS
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Return what differs once the files have changed; empty for a pair in memory."""
@@ -226,25 +238,37 @@ def self_signed() -> tuple[bytes, bytes]:
 class ClientAuthorities:
     """The trusted CAs of client certificates, to find the CA of an accepted certificate."""
 
-    def __init__(self, trust: ClientTrust) -> None:
+    def __init__(self, trust: ClientTrust | None = None) -> None:
+        """Read the CAs; None: no CA. Raises ValueError for what is no certificate in PEM."""
+        trust = trust or ClientTrust()
         self._clients = _authorities(trust.client_ca)
         self._proxies = _authorities(trust.proxy_ca)
 
-    def certificate(self, der: bytes) -> Certificate:
-        """Return the certificate's names and CA.
+    @overload
+    def certificate(self, der: bytes) -> Certificate: ...
 
-        If only one kind of CA is trusted, chains with intermediate CAs are accepted too.
+    @overload
+    def certificate(self, der: bytes, *, strictly: bool) -> Certificate | None: ...
+
+    def certificate(self, der: bytes, *, strictly: bool = False) -> Certificate | None:
+        """Return the certificate's names, CA and end.
+
+        If only one kind of CA is trusted, chains with intermediate CAs are accepted too. `strictly`: the
+        handshake was made with other CAs. Returns None then, unless one of these CAs has issued it.
         """
         leaf = x509.load_der_x509_certificate(der)
         by_client = any(_issued(leaf, one) for one in self._clients)
         by_proxy = any(_issued(leaf, one) for one in self._proxies)
         if not by_client and not by_proxy:
+            if strictly:
+                return None
             by_client, by_proxy = not self._proxies, not self._clients
         return Certificate(
             next(iter(_values(leaf, NameOID.COMMON_NAME)), ""),
             tuple(_values(leaf, NameOID.ORGANIZATION_NAME)),
             by_client,
             by_proxy,
+            leaf.not_valid_after_utc.timestamp(),
         )
 
 

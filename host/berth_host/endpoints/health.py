@@ -12,6 +12,7 @@ from typing import Final
 from berth_host.endpoints.answer import Answer, Request, not_found, text
 from berth_host.log import get_logger
 from berth_host.metrics.slis import HealthMetrics
+from berth_host.model.sparing_lines import SparingLines
 
 log = get_logger()
 KINDS: Final = ("healthz", "livez", "readyz")
@@ -40,6 +41,8 @@ class Health:
 
     def __init__(self, metrics: HealthMetrics) -> None:
         self._metrics = metrics
+        self.lines = SparingLines()
+        """The limit of the lines about failed checks, for which anybody can ask."""
         self._checks: dict[str, list[Check]] = {kind: [] for kind in KINDS}
 
     def add(self, kind: str, checks: Iterable[Check]) -> None:
@@ -82,7 +85,9 @@ class Health:
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
         lines += [f"warn: {name} passed with a remark: /{kind}/{name} has it" for name in remarked]
         if failed:
-            log.warning("endpoints.check_failed", path=f"/{kind}", problems=failed)
+            left_out = self.lines.take()
+            if left_out is not None:
+                log.warning("endpoints.check_failed", path=f"/{kind}", problems=failed, left_out=left_out)
             lines.append(f"{kind} check failed")
             return text("\n".join(lines) + "\n", 500)
         if "verbose" not in request.query:

@@ -8,7 +8,6 @@ browser says comes from another site is refused, and no header allows another or
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import socket
 from typing import Final
@@ -17,13 +16,18 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from berth_host.endpoints.answer import Answer, Handler, Request, failure, not_found
+from berth_host.endpoints.front_door import FrontDoor
 from berth_host.endpoints.pages import PREFIX as ANSWERS
 from berth_host.endpoints.sending import query_of, sent
 from berth_host.endpoints.ui import PATH, Ui
 from berth_host.endpoints.ui import PREFIX as PAGE
 from berth_host.errors.endpoints import EndpointError
+from berth_host.listening.connections import Connections, limits_within
+from berth_host.listening.descriptors import descriptor_limit
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 
 ADDRESS: Final = "127.0.0.1"
+_PORT: Final = "loopback"
 _SHUTDOWN_S: Final = 0.5
 _OWN: Final = ("", "none", "same-origin")
 """The values of Sec-Fetch-Site of the page's own requests, of a typed address, and of other programs."""
@@ -35,8 +39,10 @@ class LoopbackServer:
     def __init__(self, answers: Handler) -> None:
         self._answers = answers
         self._ui = Ui()
-        self._web = web.Server(self._handle, access_log=None)
-        self._server: asyncio.Server | None = None
+        metrics = ConnectionMetrics()
+        limits = limits_within(descriptor_limit())
+        self._door = FrontDoor(self._handle, Connections(_PORT, metrics, limits), metrics)
+        self._listening: socket.socket | None = None
         self._hosts: frozenset[str] = frozenset()
         self.port = 0
         """The port; 0 before `start`."""
@@ -56,14 +62,15 @@ class LoopbackServer:
             raise EndpointError(f"cannot listen on {ADDRESS}:{port}: {problem}; {cure}") from err
         self.port = int(listening.getsockname()[1])
         self._hosts = frozenset(f"{name}:{self.port}" for name in (ADDRESS, "localhost"))
-        self._server = await asyncio.get_running_loop().create_server(self._web, sock=listening)
+        self._listening = listening
+        self._door.start(listening, None)
 
     async def stop(self) -> None:
         """Close the port and all connections. Has no effect without `start`."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self._web.shutdown(_SHUTDOWN_S)
+        await self._door.stop(_SHUTDOWN_S)
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
 
     async def _handle(self, raw: BaseRequest) -> web.StreamResponse:
         return await sent(raw, await self._answer(raw))
@@ -72,6 +79,7 @@ class LoopbackServer:
         if raw.headers.get("Host", "") not in self._hosts:
             message = f"this page answers at {self.url} alone: open it by this address"
             return failure(421, "MisdirectedRequest", message)
+        self._door.know(raw)
         request = Request(
             method=raw.method,
             path=raw.path,

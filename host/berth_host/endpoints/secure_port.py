@@ -182,7 +182,7 @@ def make_endpoints(
     late = None
     if reviewer is None and client is not None:
         reviewer = late = LateReviewer(client, settings)
-    server = EndpointServer(settings.serving, reviewer)
+    server = EndpointServer(settings.serving, reviewer, metrics.connections)
     _add_checks(server, process)
     _add_pages(server, process, metrics, dict(settings.flags))
     server.add_route(ANSWERS, Answers(process).answer)

@@ -12,17 +12,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 
-from berth_host.endpoints.access import Authentication, Authorization, Certificate, NoReviewer, Reviewer
+from berth_host.endpoints.access import Authentication, Authorization, NoReviewer, Reviewer
 from berth_host.endpoints.answer import (
     Answer,
     Handler,
@@ -30,21 +28,29 @@ from berth_host.endpoints.answer import (
     failure,
     forbidden,
     not_found,
+    too_many,
     unauthorized,
 )
 from berth_host.endpoints.certificates import ClientAuthorities, ServingCertificate, check_options
+from berth_host.endpoints.front_door import FrontDoor
 from berth_host.endpoints.health import KINDS, Check, Health
 from berth_host.endpoints.options import ServingOptions
-from berth_host.endpoints.patience import HANDSHAKE_WITHIN_S, Patience
 from berth_host.endpoints.sending import query_of, sent
-from berth_host.errors.endpoints import EndpointError, ReviewError
+from berth_host.errors.endpoints import BusyError, EndpointError, ReviewError
+from berth_host.listening.connections import Connections, limits_within
+from berth_host.listening.descriptors import descriptor_limit
+from berth_host.listening.listener import BACKLOG, LARGE_KEY_TURNS_PER_S, TURNS_PER_S
 from berth_host.log import get_logger
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 from berth_host.metrics.slis import HealthMetrics
-from berth_host.model.user import ClientTrust
+from berth_host.model.sparing_lines import SparingLines
+from berth_host.model.user import ANONYMOUS, ClientTrust, User
 
 log = get_logger()
 RENEW_S: Final = 60.0
 """Seconds between checks of the certificate files and of the cluster's CAs for clients."""
+PORT: Final = "secure"
+"""The name of the port in metrics and log lines."""
 _SHUTDOWN_S: Final = 2.0
 _MAX_BODY_BYTES: Final = 256 * 1024
 
@@ -52,8 +58,14 @@ _MAX_BODY_BYTES: Final = 256 * 1024
 class EndpointServer:
     """The HTTPS server of one event loop; pages may be added before and after `start`."""
 
-    def __init__(self, options: ServingOptions, reviewer: Reviewer | None = None) -> None:
-        """Create the server. `reviewer`: reviews users; None: only the health pages can be read.
+    def __init__(
+        self,
+        options: ServingOptions,
+        reviewer: Reviewer | None = None,
+        metrics: ConnectionMetrics | None = None,
+    ) -> None:
+        """Create the server. `reviewer`: reviews users; None: only the health pages can be read. `metrics`:
+        of connections; None: they are not shown.
 
         Raises EndpointError for options that cannot work.
         """
@@ -80,10 +92,13 @@ class EndpointServer:
         """The certificate while the server listens."""
         self._made: ServingCertificate | None = None
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
-        self._web: web.Server | None = None
         self._renewing: asyncio.Future[None] | None = None
-        self._patience = Patience()
+        metrics = metrics or ConnectionMetrics()
+        connections = Connections(PORT, metrics, limits_within(descriptor_limit()))
+        self._door = FrontDoor(self._handle, connections, metrics)
+        self._failures = SparingLines()
+        for lines in (self._authentication.lines, self._authorization.lines, self._health.lines):
+            metrics.show_lines(PORT, lines)
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -131,8 +146,8 @@ class EndpointServer:
         await self._look_up_trust(tolerate=self.options.tolerate_lookup_failure)
         context = self._certificate.context(self._authentication.trust)
         self._socket = listening or _bound(self.options.bind_address, self.options.port)
-        self._web = web.Server(self._handle, access_log=None)
-        await self._listen(context)
+        per_s = LARGE_KEY_TURNS_PER_S if self._certificate.has_large_key else TURNS_PER_S
+        self._door.start(self._socket, context, self._authorities, turns_per_s=per_s)
         self._renewing = asyncio.ensure_future(self._renew_for_ever())
         log.info("endpoints.started", address=self.options.bind_address, port=self.port)
 
@@ -146,19 +161,16 @@ class EndpointServer:
             with suppress(asyncio.CancelledError):
                 await self._renewing
             self._renewing = None
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        if self._web is not None:
-            await self._web.shutdown(_SHUTDOWN_S)
-            self._web = None
-        self._patience.stop()
+        await self._door.stop(_SHUTDOWN_S)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     async def renew(self) -> None:
-        """Check the certificate's files and the cluster's CAs, and use changed ones for new connections."""
+        """Check the certificate's files and the CAs of clients, and use changed ones for new connections.
+
+        Open connections end whose client certificate was issued by none of the new CAs.
+        """
         if self._certificate is None:
             return
         changed = self._certificate.has_changed()
@@ -170,34 +182,13 @@ class EndpointServer:
         except EndpointError as err:
             log.error("endpoints.certificate_refused", problem=str(err))
             return
-        await self._listen(context)
+        self._door.use(context, self._authorities)
         log.info("endpoints.certificate_renewed", port=self.port)
 
     async def _renew_for_ever(self) -> None:
         while True:
             await asyncio.sleep(RENEW_S)
             await self.renew()
-
-    async def _listen(self, context: ssl.SSLContext) -> None:
-        """Accept new connections with `context`; open connections stay unchanged."""
-        web_server = self._web
-        if self._socket is None or web_server is None:
-            return
-
-        def accepted() -> RequestHandler:
-            connection = web_server()
-            self._patience.opened(connection)
-            return connection
-
-        before = self._server
-        self._server = await asyncio.get_running_loop().create_server(
-            accepted,
-            sock=self._socket.dup(),
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_WITHIN_S,
-        )
-        if before is not None:
-            before.close()
 
     async def _look_up_trust(self, *, tolerate: bool) -> bool:
         """Read the CAs of client certificates again; return True if they changed."""
@@ -229,35 +220,38 @@ class EndpointServer:
     # --- one request -------------------------------------------------------------------------------
 
     async def _handle(self, raw: BaseRequest) -> web.StreamResponse:
-        self._patience.asked(raw.protocol)
         try:
             answer = await self._answer(raw)
         except Exception as err:  # An error of a page must not end the connection or the server.
-            log.error("endpoints.failed", path=raw.path, exc_info=err)
+            left_out = self._failures.take()
+            if left_out is not None:
+                log.error("endpoints.failed", path=raw.path, exc_info=err, left_out=left_out)
             answer = failure(500, "InternalError", f"an error on the server: {type(err).__name__}")
-        try:
-            return await sent(raw, answer)
-        finally:
-            self._patience.answered(raw.protocol)
+        return await sent(raw, answer)
 
     async def _answer(self, raw: BaseRequest) -> Answer:
         headers: dict[str, list[str]] = {}
         for name, value in raw.headers.items():
             headers.setdefault(name.lower(), []).append(value)
-        user = await self._authentication.user_of(headers, self._certificate_of(raw))
-        if user is None:
-            return unauthorized()
         request = Request(
             method=raw.method,
             path=raw.path,
             query=query_of(raw),
             accept=",".join(headers.get("accept", ())),
-            user=user,
         )
-        if not await self._authorization.may(user, request.method, request.path):
-            return forbidden(request)
+        refused, user = await self._refused(raw, headers, request)
+        if refused is not None:
+            await self._door.stranger_turn(raw)
+            return refused
+        if user is ANONYMOUS or self._authorization.is_open(request.path):
+            # Everybody may ask, so a caller is no better known.
+            await self._door.stranger_turn(raw)
+        else:
+            self._door.know(raw)
+        request = replace(request, user=user)
         if request.method in ("PUT", "POST"):
             # The body is read only after the right was checked.
+            self._door.know(raw)
             body = await _body(raw)
             if body is None:
                 return failure(
@@ -265,6 +259,25 @@ class EndpointServer:
                 )
             request = replace(request, body=body)
         return await self._page(request)
+
+    async def _refused(
+        self, raw: BaseRequest, headers: dict[str, list[str]], request: Request
+    ) -> tuple[Answer | None, User]:
+        """Return the refusal of a request, or None and the user who may ask."""
+        door = self._door
+        peer = door.peer_of(raw)
+        try:
+            user = await self._authentication.user_of(headers, door.certificate_of(raw), peer)
+            if user is None:
+                door.refused("unauthenticated")
+                return unauthorized(), ANONYMOUS
+            if not await self._authorization.may(user, request.method, request.path, peer):
+                door.refused("forbidden")
+                return forbidden(replace(request, user=user)), user
+        except BusyError as err:
+            door.refused("busy")
+            return too_many(str(err)), ANONYMOUS
+        return None, user
 
     async def _page(self, request: Request) -> Answer:
         page = self._pages.get(request.path)
@@ -277,11 +290,6 @@ class EndpointServer:
             if request.path.startswith(prefix):
                 return await handler(request)
         return not_found()
-
-    def _certificate_of(self, raw: BaseRequest) -> Certificate | None:
-        ssl_object = None if raw.transport is None else raw.transport.get_extra_info("ssl_object")
-        der = None if ssl_object is None else ssl_object.getpeercert(True)
-        return None if not der else self._authorities.certificate(der)
 
 
 async def _body(raw: BaseRequest) -> bytes | None:
@@ -314,7 +322,7 @@ def _bound(address: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
         both = family == socket.AF_INET6 and address == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=128)
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as err:
         if err.errno == errno.EADDRINUSE:
             problem = "the port is in use; stop its process, or choose another --secure-port (0: none)"

@@ -13,6 +13,10 @@ class ReviewError(HostError):
     """The API server could not review a caller's token or rights."""
 
 
+class BusyError(HostError):
+    """Too many callers wait to be identified, or for a review of their rights."""
+
+
 class QuestionError(HostError):
     """A question that the host cannot answer as it was asked. The text has the cure."""
 

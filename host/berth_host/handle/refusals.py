@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from berth_host.handle.rates import TokenBucket
 from berth_host.log import get_logger
+from berth_host.model.sparing_lines import SparingLines
 from berth_host.rpc.served.statuses import cut
 
-LINES_PER_S: Final = 1.0
-BURST_LINES: Final = 10.0
 MAX_NAME_BYTES: Final = 64
 _LOG = get_logger()
 
@@ -23,13 +21,12 @@ class Refusals:
     """`clock`: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._bucket = TokenBucket(LINES_PER_S, BURST_LINES, clock)
-        self._left_out = 0
+        self._lines = SparingLines(clock)
 
     def note(self, plugin: str, call: str, peer: str, why: str) -> None:
         """`plugin`: the name that the caller gave, which may be anything."""
-        if self._bucket.take() > 0:
-            self._left_out += 1
+        left_out = self._lines.take()
+        if left_out is None:
             return
         _LOG.warning(
             "audit.call_refused",
@@ -37,6 +34,5 @@ class Refusals:
             call=call,
             peer=peer,
             reason=why,
-            left_out=self._left_out,
+            left_out=left_out,
         )
-        self._left_out = 0

@@ -444,6 +444,34 @@ WATCH_TROUBLE: Final = counter(
     "resource reason",
     "Times that a watch was restarted, its list was read again, or one of its lines could not be read.",
 )
+CONNECTIONS: Final = gauge(
+    "berth_connections",
+    "ALPHA",
+    "port phase",
+    "Open connections of a port. Phases: waiting (for the first bytes, or for a turn of the TLS handshake),"
+    " handshaking, idle, answering.",
+)
+CONNECTION_EVENTS: Final = counter(
+    "berth_connections_total",
+    "ALPHA",
+    "port event",
+    "Connections of a port: accepted, handshaken (TLS), handshake_failed, refused (no room), closed_for_room"
+    " (the longest silent one), closed_silent (no request in time), closed_certificate (the client's has"
+    " ended, or its CA was replaced).",
+)
+REQUESTS_REFUSED: Final = counter(
+    "berth_requests_refused_total",
+    "ALPHA",
+    "port reason",
+    "Requests that were refused: malformed, unauthenticated, forbidden, busy (too many callers wait to be"
+    " identified).",
+)
+LOG_LINES_LEFT_OUT: Final = counter(
+    "berth_log_lines_left_out_total",
+    "ALPHA",
+    "port",
+    "Log lines about connections and callers without rights that were left out, as there were too many.",
+)
 PLUGIN_INSTANCES: Final = gauge(
     "berth_plugin_instances", "ALPHA", "plugin state", "Places of a served plugin, by their state."
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from berth_host.metrics import families
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 from berth_host.metrics.family import Family
 from berth_host.metrics.group_metrics import GroupMetrics, PreemptionMetrics
 from berth_host.metrics.plugin_work import PluginWork
@@ -72,6 +73,7 @@ class SchedulerMetrics:
         self.plugin_work = PluginWork()
         self.shadow = ShadowMetrics()
         self.rest_client = RestClientMetrics()
+        self.connections = ConnectionMetrics()
         self._points: dict[str, PointTimes] = {}
         self._readings: dict[str, Readings | HistogramReadings] = {}
         self.has_exemplars = False
@@ -162,6 +164,7 @@ class SchedulerMetrics:
             work.volume_errors,
             *self.shadow.sources,
             *self.rest_client.sources,
+            *self.connections.sources,
             *self._readings.values(),
         )
 

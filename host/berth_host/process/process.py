@@ -39,6 +39,7 @@ from berth_host.endpoints.secure_port import make_endpoints
 from berth_host.errors import HostError
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.errors.plugins import PluginLoadError
+from berth_host.listening.descriptors import raise_descriptor_limit
 from berth_host.log import get_logger
 from berth_host.metrics import families
 from berth_host.process.cache_debugger import dump
@@ -131,6 +132,7 @@ class SchedulerProcess:
         Raises ProcessError, AccessError, ClientConfigError, EndpointError, PluginLoadError and
         DuplicatePluginError: exit code 1 each, with their text.
         """
+        raise_descriptor_limit()
         with self.signals.heard():
             async with AsyncExitStack() as closing:
                 dumping = asyncio.ensure_future(self._dump_when_told())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from berth_host.handle.refusals import BURST_LINES, MAX_NAME_BYTES, Refusals
+from berth_host.handle.refusals import MAX_NAME_BYTES, Refusals
+from berth_host.model.sparing_lines import BURST_LINES
 from structlog.testing import capture_logs
 
 
