@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from berth_host.endpoints.certificates import ServingCertificate
 from berth_host.errors.endpoints import EndpointError
+from berth_host.listening.relay import Relay
 from berth_host.log import get_logger
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 
 if TYPE_CHECKING:
     import grpc
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from berth_host.endpoints.query_service import QueryService
 
 log = get_logger()
-MOST_CALLS: Final = 32
-"""The most calls at the same time; gRPC refuses more."""
+MOST_STREAMS: Final = 64
+"""The most calls of one connection at the same time; its client keeps further ones back."""
 STALLED_S: Final = 60.0
 """The most seconds that a message of an answer waits for the client to read. A message of 1 MiB may wait
 until the client has read four others.
@@ -31,19 +33,28 @@ _AGE_GRACE_MS: Final = 3 * 60 * 1000
 """The time that calls of a connection of that age may still take, in milliseconds. A call whose client reads
 takes less.
 """
+_HANDSHAKE_MS: Final = 20_000
 _STOP_GRACE_S: Final = 0.5
 
 
 class QueryServer:
     """made -start-> serving -stop-> stopped"""
 
-    def __init__(self, make_service: Callable[[], QueryService], *, stalled_s: float = STALLED_S) -> None:
+    def __init__(
+        self,
+        make_service: Callable[[], QueryService],
+        *,
+        stalled_s: float = STALLED_S,
+        metrics: ConnectionMetrics | None = None,
+    ) -> None:
         """Create the server. `make_service`: called by `start`, as the service brings gRPC. `stalled_s`: see
-        STALLED_S.
+        STALLED_S. `metrics`: of connections; None: they are not shown.
         """
+        self._metrics = metrics
         self._make_service = make_service
         self._stalled_s = stalled_s
         self._server: grpc.aio.Server | None = None
+        self._relay: Relay | None = None
         self.port = 0
         """The port; 0 while the server does not listen."""
 
@@ -62,33 +73,43 @@ class QueryServer:
             # A client that never reads keeps its call, even one that has ended, as long as its connection.
             ("grpc.max_connection_age_ms", _AGE_MS),
             ("grpc.max_connection_age_grace_ms", _AGE_GRACE_MS),
+            ("grpc.max_concurrent_streams", MOST_STREAMS),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ]
         service = self._make_service()
-        server = grpc.aio.server(
-            interceptors=service.interceptors, options=options, maximum_concurrent_rpcs=MOST_CALLS
-        )
+        # The service bounds the calls, once their callers are known. gRPC would count strangers, too.
+        server = grpc.aio.server(interceptors=service.interceptors, options=options)
         described = query_pb2.DESCRIPTOR.services_by_name["QueryService"]
         register_streams(server, described, service.handlers, limits=LIMITS, stalled_s=self._stalled_s)
+        credentials = None if certificate is None else _credentials(certificate)
+        relay = self._relay = Relay("query", self._metrics)
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
-            if certificate is None:
-                self.port = server.add_insecure_port(target)
-            else:
-                self.port = server.add_secure_port(target, _credentials(certificate))
-        except RuntimeError as err:
+            self.port = relay.bind(address, port)
+        except OSError as err:
+            await self.stop()
             raise EndpointError(
                 f"cannot listen on {target}: is the address this machine's, and the port free? Choose another"
                 " one (0: none, and for `berth query` any free one)"
             ) from err
+        if credentials is None:
+            server.add_insecure_port(relay.target)
+        else:
+            server.add_secure_port(relay.target, credentials)
         await server.start()
         self._server = server
+        relay.start()
         log.info("query.started", address=address, port=self.port, tls=certificate is not None)
 
     async def stop(self) -> None:
         """End the open calls and close the port. Has no effect without `start`."""
+        if self._relay is not None:
+            self._relay.pause()
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
-            self._server, self.port = None, 0
+        if self._relay is not None:
+            await self._relay.stop()
+        self._server, self._relay, self.port = None, None, 0
 
 
 def _credentials(certificate: ServingCertificate) -> grpc.ServerCredentials:

@@ -23,8 +23,9 @@ from berth_sdk.query.v1 import query_pb2 as pb
 from berth_host.endpoints.access import Authentication, Authorization
 from berth_host.endpoints.answer import Answer, Request
 from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
-from berth_host.errors.endpoints import QuestionCutError, QuestionError
+from berth_host.errors.endpoints import BusyError, QuestionCutError, QuestionError
 from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
+from berth_host.listening.turn_queue import TurnQueue
 from berth_host.model.user import ANONYMOUS, User
 from berth_host.rpc.served.registration import Read, RequestLimit
 
@@ -54,6 +55,11 @@ LIMITS: Final[Mapping[str, RequestLimit]] = {
     "Why": _SHORT,
 }
 """The limit of the request of each call."""
+MOST_CALLS: Final = 32
+"""The most calls at the same time. Each has its place once its caller is known to have a valid token."""
+STRANGERS_PER_S: Final = 100.0
+BURST_STRANGERS: Final = 200.0
+"""Refusals of callers without a valid token."""
 MOST_OPEN: Final = 4
 """The most simulations that run or wait at the same time."""
 ANSWER_S: Final = 60.0
@@ -89,7 +95,10 @@ class Gate(Protocol):
     """Decides whether a call may be answered. Called with the path and the verb of the page."""
 
     async def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-        """Return True if the caller has a valid token. Called before the request is read."""
+        """Return True if the caller has a valid token. Called before the request is read.
+
+        Raises BusyError.
+        """
         ...
 
     async def refusal(
@@ -124,11 +133,14 @@ class ReviewingGate:
         self, metadata: Iterable[tuple[str, str | bytes]], verb: str, path: str
     ) -> tuple[grpc.StatusCode, str] | None:
         """Return the refusal of a token that is not valid, or of a user without the right; else None."""
-        user = await self._user(metadata)
-        if user is None:
-            return _Code.UNAUTHENTICATED, NO_TOKEN
-        if await self._authorization.may(user, verb.upper(), path):
-            return None
+        try:
+            user = await self._user(metadata)
+            if user is None:
+                return _Code.UNAUTHENTICATED, NO_TOKEN
+            if await self._authorization.may(user, verb.upper(), path):
+                return None
+        except BusyError as err:
+            return _Code.RESOURCE_EXHAUSTED, str(err)
         return (
             _Code.PERMISSION_DENIED,
             f'user "{user.name}" may not {verb} {path}: grant the verb {verb} on this nonResourceURL',
@@ -136,7 +148,7 @@ class ReviewingGate:
 
     async def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Return True if the token is valid. Without a token nobody is known, whatever RBAC grants to
-        system:anonymous, as requests are large.
+        system:anonymous, as requests are large. Raises BusyError.
         """
         return await self._user(metadata) is not None
 
@@ -150,22 +162,31 @@ class ReviewingGate:
 
 
 class StrangersAreRefused(grpc.aio.ServerInterceptor):
-    """Refuses a call without a valid token before its request, which may be large, is read."""
+    """Refuses a call without a valid token before its request, which may be large, is read.
+
+    Refusals have a bounded rate, and those that wait take no place of a call.
+    """
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._turns = TurnQueue(STRANGERS_PER_S, BURST_STRANGERS)
 
     async def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Return the handler of the call, or one that refuses it."""
-        if await self._gate.knows(details.invocation_metadata or ()):
-            return await continuation(details)
+        code, text = _Code.UNAUTHENTICATED, NO_TOKEN
+        try:
+            if await self._gate.knows(details.invocation_metadata or ()):
+                return await continuation(details)
+        except BusyError as err:
+            code, text = _Code.RESOURCE_EXHAUSTED, str(err)
+
+        async def refuse(requests: Any, context: Any) -> AsyncIterator[bytes]:
+            await self._turns.take("")
+            await _abort(context, code, text)
+            yield b""  # `abort` raises
+
         # A handler of streams reads nothing of the request by itself.
-        return grpc.stream_stream_rpc_method_handler(_refuse)
-
-
-async def _refuse(requests: Any, context: Any) -> AsyncIterator[bytes]:
-    await _abort(context, _Code.UNAUTHENTICATED, NO_TOKEN)
-    yield b""  # `abort` raises
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 class QueryService:
@@ -193,17 +214,39 @@ class QueryService:
         self._unchecked_count = 0
         self._pages = Answers(process)
         self._open = 0
+        self._call_count = 0
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
         """The calls by name."""
-        return {
+        calls = {
             "Simulate": self.simulate,
             "Fit": self.fit,
             "Queue": self.queue,
             "Drain": self.drain,
             "Why": self.why,
         }
+        return {name: self._placed(call) for name, call in calls.items()}
+
+    def _placed(self, call: Callable[[Read, Any], AsyncGenerator[Any, None]]) -> Callable[..., Any]:
+        """Return the call with a place among MOST_CALLS, which it has until its end."""
+
+        async def placed(read: Read, context: Any) -> AsyncGenerator[Any, None]:
+            if self._call_count >= MOST_CALLS:
+                await _abort(
+                    context,
+                    _Code.RESOURCE_EXHAUSTED,
+                    f"{MOST_CALLS} calls are open: ask again when one has ended",
+                )
+            self._call_count += 1
+            try:
+                async with aclosing(call(read, context)) as replies:
+                    async for reply in replies:
+                        yield reply
+            finally:
+                self._call_count -= 1
+
+        return placed
 
     # --- Simulate ----------------------------------------------------------------------------------
 

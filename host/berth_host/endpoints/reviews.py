@@ -17,8 +17,10 @@ from berth_host.listening.turn_queue import TurnQueue
 V = TypeVar("V")
 STRANGERS_PER_S: Final = 20.0
 BURST_STRANGERS: Final = 40.0
-MOST_OF_STRANGERS: Final = 8
-"""Reviews of strangers under way."""
+MOST_OF_STRANGERS: Final = 128
+"""Reviews of strangers under way. The rate bounds the API server's load; reviews that it leaves unanswered
+must not keep out the others.
+"""
 MOST_OF_KNOWN: Final = 32
 """Reviews under way of callers who were known lately."""
 MOST_WAITING: Final = 64

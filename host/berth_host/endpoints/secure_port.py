@@ -199,7 +199,9 @@ def make_endpoints(
     if process.elector is not None:
         name = process.configuration.scheduler.leader_election.resource_name
         metrics.read(families.MASTER_STATUS, lambda: [((name,), int(process.is_leading))])
-    return Endpoints(server, late, QueryServer(lambda: _queries(process, server)))
+    return Endpoints(
+        server, late, QueryServer(lambda: _queries(process, server), metrics=metrics.connections)
+    )
 
 
 def _queries(process: Observed, server: EndpointServer) -> QueryService:

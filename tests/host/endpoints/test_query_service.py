@@ -20,19 +20,20 @@ from berth_host.endpoints.answer import Request
 from berth_host.endpoints.certificates import self_signed
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import Answers
-from berth_host.endpoints.query_server import MOST_CALLS, STALLED_S, QueryServer
-from berth_host.endpoints.query_service import Gate, OpenGate, QueryService, ReviewingGate
+from berth_host.endpoints.query_server import MOST_STREAMS, STALLED_S, QueryServer
+from berth_host.endpoints.query_service import MOST_CALLS, Gate, OpenGate, QueryService, ReviewingGate
 from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import EndpointError
 from berth_host.explain.simulated import SimulationAsked, TemplateAsked
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 from berth_host.model.user import ClientTrust, User
 from berth_sdk.query.v1 import query_pb2 as pb
 from berth_sdk.query.v1.query_pb2_grpc import QueryServiceStub
 from support.hosts import World, node, pod
 from support.serving import FakeProcess, FakeSettings, KnownUsers
 from support.serving import served as serve_endpoints
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 Code = grpc.StatusCode
 
@@ -552,6 +553,75 @@ async def test_callers_without_a_right_leave_room_for_those_with_one() -> None:
         assert (await simulation.refused())[0] is Code.OK
         for one in waiting:
             one.call.cancel()
+
+
+class StuckReviews(Reviews):
+    """Knows one token, and does not answer about any other. `open_count`: unanswered questions."""
+
+    open_count = 0
+
+    async def user_of(self, token: str) -> User | None:
+        if token != "good":
+            self.open_count += 1
+            await asyncio.Event().wait()
+        return await super().user_of(token)
+
+
+async def test_calls_with_unknown_tokens_take_no_place_of_a_call_with_a_known_one() -> None:
+    options = ServingOptions()
+    reviews = StuckReviews()
+    gate = ReviewingGate(Authentication(options, reviews), Authorization(options, reviews))
+    async with World([node("n0")]) as world, raw(Process(world.host), gate) as channel:
+        stub = QueryServiceStub(channel)
+        simulate = pb.SimulateRequest(pods=[GOOD])
+        good = (("authorization", "Bearer good"),)
+        # Fewer than a connection may have, so that the client keeps no call back.
+        strangers = [Sent(channel, "Simulate", f"made-up-{at}") for at in range(MOST_STREAMS - 2)]
+        await until(lambda: reviews.open_count > 0)
+        async with asyncio.timeout(PATIENCE_S / 2):
+            for _ in range(3):
+                assert [one async for one in stub.Simulate(simulate, metadata=good)]
+        assert not any(one.end.done() and one.end.result()[0] is Code.OK for one in strangers)
+        for one in strangers:
+            one.call.cancel()
+
+
+async def test_calls_of_known_callers_have_so_many_places() -> None:
+    async with World([node("n0")]) as world, raw(Process(world.host), OpenGate()) as channel:
+        calls = [Sent(channel, "Fit", "") for _ in range(MOST_CALLS + 5)]
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait([one.end for one in calls], return_when=asyncio.FIRST_COMPLETED)
+            while sum(one.end.done() for one in calls) < 5:
+                await asyncio.sleep(0.01)
+        refused = {one.end.result() for one in calls if one.end.done()}
+        assert refused == {(Code.RESOURCE_EXHAUSTED, "32 calls are open: ask again when one has ended")}
+        for one in calls:
+            one.call.cancel()
+
+
+async def test_idle_connections_to_the_query_port_leave_room_for_a_caller() -> None:
+    metrics = ConnectionMetrics()
+    async with World([node("n0")]) as world:
+        server = QueryServer(lambda: QueryService(Process(world.host), OpenGate()), metrics=metrics)
+        await server.start("127.0.0.1", 0)
+        idle = []
+        try:
+            loop = asyncio.get_running_loop()
+            for at in range(100):
+                sock = socket.socket()
+                sock.setblocking(False)
+                idle.append(sock)
+                await loop.sock_connect(sock, ("127.0.0.1", server.port))
+                if at % 2:
+                    await loop.sock_sendall(sock, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+                answers = QueryServiceStub(channel).Simulate(pb.SimulateRequest(pods=[GOOD]))
+                assert [one async for one in answers]
+            assert metrics.events.value(("query", "closed_for_room")) >= 100 - 64
+        finally:
+            for sock in idle:
+                sock.close()
+            await server.stop()
 
 
 @pytest.mark.parametrize("method", ["Simulate", "Fit", "Queue", "Drain", "Why"])
