@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from berth_sdk.errors import ObjectError
+from berth_sdk.json.objects import finish, object_steps
+from berth_sdk.json.writer import write_json
 from berth_sdk.parsing.frozen import draft_of
 
 JsonObject = Mapping[str, Any]
@@ -82,7 +84,7 @@ class KubeObject:
     def raw(self) -> bytes:
         """The object as JSON bytes."""
         if self._raw is None:
-            self._raw = json.dumps(self._parsed, separators=(",", ":")).encode()
+            self._raw = write_json(self._parsed)
         return self._raw
 
     @property
@@ -92,16 +94,19 @@ class KubeObject:
 
     @property
     def parsed(self) -> JsonObject:
-        """The object as parsed JSON, read-only. Raises ObjectError for malformed bytes."""
+        """The object as parsed JSON, read-only. Raises ObjectError for malformed bytes.
+
+        Opaque parameters of devices, and what lies more than `MAX_DEPTH` levels deep, are `RawJson`.
+        """
         return self._parsed if self._parsed is not None else self.parse(json.loads)
 
     def parse(self, decode: Callable[[bytes], Any]) -> JsonObject:
-        """Return `parsed`, made with `decode` if need be. `decode` raises ValueError for bytes that are not
-        JSON.
+        """Return `parsed`, made with `decode` if need be. `decode` raises ValueError for bytes that it cannot
+        read; these are then read without it, and are refused if they are not JSON.
         """
         if self._parsed is None:
             try:
-                parsed = decode(self._raw or b"")
+                parsed = finish(object_steps(self.kind, self._raw or b"", decode))
             except ValueError as err:
                 raise ObjectError(self.kind, f"not JSON: {err}") from err
             if not isinstance(parsed, dict):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from berth_sdk.json.reader import read_json
 
 Json = dict[str, Any]
 
@@ -40,6 +41,7 @@ class Request:
     body: Any
     authorization: str
     headers: tuple[tuple[str, str], ...] = ()
+    raw: bytes = b""
 
 
 @dataclass
@@ -138,7 +140,7 @@ class KubeApi:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body = json.loads(raw) if raw else None
+        body = read_json(raw) if raw else None
         self.requests.append(
             Request(
                 request.method,
@@ -148,6 +150,7 @@ class KubeApi:
                 body,
                 request.headers.get("Authorization", ""),
                 tuple(request.headers.items()),
+                raw,
             )
         )
         if self.held is not None:

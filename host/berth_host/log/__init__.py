@@ -134,6 +134,7 @@ EVENTS: Final = frozenset(
         "volume.not_bound",
         "watch.expired",
         "watch.failed",
+        "watch.object_is_deep",
         "watch.object_refused",
         "watch.recovered",
     }

@@ -27,6 +27,7 @@ from berth_host.errors.cluster import (
     UnauthorizedError,
     UnavailableError,
 )
+from berth_host.model.compact_json import json_bytes
 
 MAX_FOREIGN_TEXT: Final = 300
 """Characters kept of an answer that is not a Status, such as a proxy's error page."""
@@ -83,7 +84,7 @@ def check_object(answer: Mapping[str, Any], kind: str, resource: str, key: str) 
     metadata = answer.get("metadata")
     if answer.get("kind") == kind and isinstance(metadata, dict) and metadata.get("name"):
         return
-    raise UnavailableError(resource, key, _unreadable(f"a {kind}", orjson.dumps(answer) if answer else b""))
+    raise UnavailableError(resource, key, _unreadable(f"a {kind}", json_bytes(answer) if answer else b""))
 
 
 def _unreadable(wanted: str, body: bytes) -> str:

@@ -14,6 +14,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.cluster.kube.answers import check_done, check_object
 from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.reading import NoListError, ObjectReader, read_whole_page
 from berth_host.cluster.kube.resources import ApiResource, Resources
 from berth_host.errors.cluster import (
     ClusterError,
@@ -62,7 +63,7 @@ class Calls:
                 query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
         items: list[KubeObject] = []
         while True:
-            page = await self._client.request(
+            answer = await self._client.send(
                 "GET",
                 found.path(namespace or "default"),
                 query=query,
@@ -70,13 +71,18 @@ class Calls:
                 key=namespace,
                 before_sending=self._before_sending,
             )
-            if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items"), list | None):
-                raise UnavailableError(resource, namespace, "the answer is no list of the API server")
-            items.extend(_object(found, item) for item in page.get("items") or ())
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
+            try:
+                page = await read_whole_page(ObjectReader(found.kind), answer)
+            except NoListError:
+                raise UnavailableError(
+                    resource, namespace, "the answer is no list of the API server"
+                ) from None
+            except ValueError as err:
+                raise self._client.no_json(err, resource, namespace) from err
+            items.extend(_object(found, item) for item in page.items)
+            if not page.token:
                 return items
-            query["continue"] = token
+            query["continue"] = page.token
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
         """Post a Binding."""
@@ -211,6 +217,7 @@ class Calls:
                 key=key,
                 frequent=frequent,
                 before_sending=self._before_sending,
+                reader=ObjectReader(resource.kind),
             )
         except ClusterError as err:
             raise _in_doubt(err) from err

@@ -18,7 +18,6 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
-import orjson
 from aiohttp.client_exceptions import ClientConnectorDNSError
 
 from berth_host.cluster.kube.answers import error_of, retry_after_s
@@ -28,11 +27,13 @@ from berth_host.cluster.kube.dial import DialTimeoutError, ProxyError
 from berth_host.cluster.kube.lane import Lane
 from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
 from berth_host.cluster.kube.limiter import TokenBucket, Turns
+from berth_host.cluster.kube.reading import ObjectReader, read_object
 from berth_host.cluster.kube.session import Session, StreamedAnswer
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock, RealClock, sleep
+from berth_host.model.compact_json import json_bytes
 
 MAX_RETRIES: Final = 10
 """How often a request is sent again when the server asks for a retry."""
@@ -50,6 +51,7 @@ _OF_PROXY: Final = (
 )
 """Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
+_ANY_KIND: Final = ObjectReader("")
 
 
 class KubeClient:
@@ -106,8 +108,10 @@ class KubeClient:
         limited: bool = True,
         frequent: bool = False,
         before_sending: Callable[[], None] | None = None,
+        reader: ObjectReader | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return its JSON answer; {} for an empty one. Raises ClusterError.
+        """Send a request and return its JSON answer, without managedFields; {} for an empty one. Raises
+        ClusterError.
 
         Args:
             path: Already escaped (see `path_of`).
@@ -117,12 +121,13 @@ class KubeClient:
                 MAX_UNDER_WAY turns.
             frequent: Whether it takes the way of bindings and events (`lane`).
             before_sending: Called before every try; stops the request by raising.
+            reader: Of the answer's kind, for an object that may have opaque values.
         """
         raw = await self.send(
             method,
             path,
             query=query,
-            body=body if body is None or isinstance(body, bytes) else orjson.dumps(body),
+            body=body if body is None or isinstance(body, bytes) else json_bytes(body),
             content_type=content_type,
             timeout_s=timeout_s,
             resource=resource,
@@ -134,12 +139,16 @@ class KubeClient:
         if not raw:
             return {}
         try:
-            parsed = orjson.loads(raw)
-        except orjson.JSONDecodeError as err:
-            raise UnavailableError(resource, key, f"{self.host} answered no JSON: {err}") from err
+            parsed = await read_object(_ANY_KIND if reader is None else reader, raw)
+        except ValueError as err:
+            raise self.no_json(err, resource, key) from err
         if not isinstance(parsed, dict):
             raise UnavailableError(resource, key, f"{self.host} answered no JSON object")
         return parsed
+
+    def no_json(self, err: ValueError, resource: str, key: str) -> ClusterError:
+        """Return the error for an answer that is no JSON."""
+        return UnavailableError(resource, key, f"{self.host} answered no JSON: {err}")
 
     async def send(
         self,

@@ -18,6 +18,7 @@ from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.events import EventWriter
 from berth_host.cluster.kube.informer import Informer, Keeps, WatchTimes
+from berth_host.cluster.kube.late_reading import LateReader
 from berth_host.cluster.kube.resources import Resources
 from berth_host.cluster.port import EventRecord, WatchHandler
 from berth_host.errors.cluster import UnavailableError
@@ -52,6 +53,7 @@ class KubeCluster:
         """Called before each request other than lists and watches, and true after the Lease has run out: then
         the request is not sent."""
         self._delivery: Delivery | None = None
+        self._late = LateReader(clock)
         self._handler: WatchHandler | None = None
         self._informers: dict[str, Informer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,6 +82,7 @@ class KubeCluster:
                     self._client,
                     self._resources,
                     self._delivery,
+                    self._late,
                     self._handler,
                     times=self._times,
                     keeps=self._keeps.get(name),
@@ -97,6 +100,7 @@ class KubeCluster:
         """End the watches; write the events that are still queued, for a bounded time."""
         if self._delivery is not None:
             self._delivery.stop()
+        self._late.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

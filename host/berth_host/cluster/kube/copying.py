@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from berth_sdk.json.objects import finish, object_steps
 
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.reading import ObjectReader, read_whole_page
 from berth_host.cluster.kube.resources import PENDING_OR_RUNNING, ApiResource, Resources, built_in
 from berth_host.errors.cluster import ForbiddenError, NotFoundError, UnreadableClusterError
+from berth_host.model.compact_json import compact_json
 
 _PAGE_SIZE: Final = "500"
 _NODES: Final = "nodes"
@@ -24,18 +27,18 @@ _NODES: Final = "nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCopy:
-    """The objects of one cluster. `server`: the URL of its API server. `content`: the objects as a JSON list.
+    """The objects of one cluster. `server`: the URL of its API server. `content`: the kind and the JSON of
+    each.
 
     Finished pods are left out.
     """
 
     server: str
-    content: bytes = field(repr=False)
+    content: Sequence[tuple[str, bytes]] = field(repr=False)
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the objects, parsed anew at each call."""
-        found: list[dict[str, Any]] = orjson.loads(self.content)
-        return found
+        return [finish(object_steps(kind, raw, orjson.loads)) for kind, raw in self.content]
 
 
 async def copy_cluster(connection: Connection) -> ClusterCopy:
@@ -46,18 +49,18 @@ async def copy_cluster(connection: Connection) -> ClusterCopy:
     """
     client = await KubeClient.open(connection)
     try:
-        objects: list[dict[str, Any]] = []
+        content: list[tuple[str, bytes]] = []
         refused: list[ForbiddenError] = []
         for found in await _resources(client):
             try:
-                objects += [item async for item in _listed(client, found)]
+                content += [(found.kind, compact_json(item)) async for item in _listed(client, found)]
             except NotFoundError:
                 continue  # not served by this API server, or switched off
             except ForbiddenError as err:
                 refused.append(err)
         if refused:
             raise UnreadableClusterError(client.host, [err.resource for err in refused], str(refused[0]))
-        return ClusterCopy(server=client.host, content=orjson.dumps(objects))
+        return ClusterCopy(server=client.host, content=content)
     finally:
         await client.close()
 
@@ -75,12 +78,16 @@ async def _listed(client: KubeClient, found: ApiResource) -> AsyncIterator[dict[
     query = {"limit": _PAGE_SIZE}
     if found.field_selector == PENDING_OR_RUNNING:
         query["fieldSelector"] = found.field_selector
+    reader = ObjectReader(found.kind)
     while True:
-        page = await client.request("GET", found.path(), query=query, resource=found.name)
-        for item in page.get("items") or ():
+        answer = await client.send("GET", found.path(), query=query, resource=found.name)
+        try:
+            page = await read_whole_page(reader, answer)
+        except ValueError as err:
+            raise client.no_json(err, found.name, "") from err
+        for item in page.items:
             item["metadata"].pop("managedFields", None)
             yield {**item, "apiVersion": found.api_version, "kind": found.kind}
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
+        if not page.token:
             return
-        query["continue"] = token
+        query["continue"] = page.token

@@ -16,18 +16,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-import orjson
-from berth_sdk.kube_object import LAST_APPLIED, KubeObject
+from berth_sdk.json.objects import finish, has_opaque
+from berth_sdk.json.reader import read_json
+from berth_sdk.kube_object import LAST_APPLIED, KubeObject, ObjectRef
 
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.answers import error_of_status
 from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
+from berth_host.cluster.kube.late_order import LateOrder
+from berth_host.cluster.kube.late_reading import LateReader
+from berth_host.cluster.kube.reading import (
+    INLINE_BYTES,
+    FoundLine,
+    FoundObject,
+    NoListError,
+    ObjectReader,
+    Page,
+    read_page,
+)
 from berth_host.cluster.kube.resources import ApiResource, Resources
 from berth_host.cluster.port import WatchEvent, WatchHandler
 from berth_host.cluster.watching import RESOURCE_OF_GATE
@@ -86,15 +99,25 @@ class View:
         self._known[key] = now
         self._handler(WatchEvent(self._resource.watch_kind, old, self._object(item, metadata)))
 
+    def shows(self, ref: ObjectRef) -> bool:
+        """Return True if this version of the object was handed over."""
+        return self._known.get(ref.key) == (ref.uid, ref.resource_version)
+
     def remove(self, item: Any) -> None:
         """Hand over the deletion of an object. Raises NoObjectError."""
         metadata = _metadata(item)
-        key = _key(metadata)
+        self._remove(_key(metadata), metadata.get("uid") or "", lambda: self._object(item, metadata))
+
+    def remove_unread(self, ref: ObjectRef) -> None:
+        """Hand over the deletion of an object of which only the identity was read."""
+        self._remove(ref.key, ref.uid, lambda: self._remembered(ref.key, (ref.uid, ref.resource_version)))
+
+    def _remove(self, key: str, uid: str, last: Callable[[], KubeObject]) -> None:
         known = self._known.get(key)
-        if known is None or known[0] != (metadata.get("uid") or ""):
+        if known is None or known[0] != uid:
             return
         del self._known[key]
-        self._handler(WatchEvent(self._resource.watch_kind, self._object(item, metadata), None))
+        self._handler(WatchEvent(self._resource.watch_kind, last(), None))
 
     def keep_only(self, keys: set[str]) -> None:
         """Hand over the deletion of every object whose key a complete list does not contain."""
@@ -104,6 +127,7 @@ class View:
 
     def _object(self, item: Mapping[str, Any], metadata: dict[str, Any]) -> KubeObject:
         if not self._keeps.managed_fields:
+            # Where the key is written with spaces or escapes, it was not cut out of the bytes.
             metadata.pop("managedFields", None)
         if self._drops_last_applied:
             annotations = metadata.get("annotations")
@@ -153,6 +177,9 @@ IDLE_S: Final = 150.0
 """Seconds of silence after which a connection counts as lost; the server sends a bookmark every minute."""
 STEADY_S: Final = 5.0
 """Seconds after which a watch counts as successful: the backoff before the next watch starts again."""
+FIRST_LATE_S: Final = 10.0
+"""How long the first list waits, in seconds, for its objects that are read late."""
+_KINDS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 _ERROR_MARK: Final = b'"type":"ERROR"'
 
 
@@ -182,6 +209,7 @@ class Informer:
         client: KubeClient,
         resources: Resources,
         delivery: Delivery,
+        late: LateReader,
         handler: WatchHandler,
         *,
         times: WatchTimes | None = None,
@@ -193,6 +221,7 @@ class Informer:
         self._client = client
         self._resources = resources
         self._delivery = delivery
+        self._late = LateOrder(late)
         self._handler = handler
         self._times = times if times is not None else WatchTimes()
         # Seeded at random: hosts that lost one server must not reconnect at the same time.
@@ -202,6 +231,7 @@ class Informer:
         self._stream: Stream | None = None
         self._fault: ClusterError | None = None
         self._skips_at: str | None = None
+        self._reader: ObjectReader | None = None
         self.view: View | None = None
         self.synced = asyncio.Event()
         self.problem = ""
@@ -238,6 +268,8 @@ class Informer:
             resource = await self._resources.resolve(self.name)
             if self.view is None:
                 self.view = View(resource, self._handler, self._keeps)
+                self._reader = ObjectReader(resource.kind, keeps_managed_fields=self._keeps.managed_fields)
+            self._late.begin_list()
             try:
                 seen, version = await self._pages(resource, self.view, self._times.page_size)
             except GoneError:
@@ -251,6 +283,8 @@ class Informer:
             raise unserved from err
         await self._delivery.put(self.view.keep_only, [seen])
         await self._delivery.settled()
+        if not self.synced.is_set():
+            await self._late.settled(FIRST_LATE_S)
         self._version = version
         self._well()
         self.synced.set()
@@ -272,7 +306,7 @@ class Informer:
                 query["limit"] = str(page_size)
             if token:
                 query["continue"] = token
-            page = await self._client.request(
+            answer = await self._client.send(
                 "GET",
                 resource.path(),
                 query=query,
@@ -280,13 +314,23 @@ class Informer:
                 resource=self.name,
                 limited=False,
             )
-            metadata = page.get("metadata")
-            if not isinstance(metadata, dict) or not isinstance(page.get("items") or [], list):
-                raise UnavailableError(self.name, "", f"{self._client.host} answered no list")
-            await self._delivery.put(show, page.get("items") or ())
-            token = metadata.get("continue") or ""
+            page = await self._page(answer)
+            for one in page.late:
+                seen.add(one.ref.key)
+                self._read_late(one)
+            await self._delivery.put(show, page.items)
+            token = page.token
             if not token:
-                return seen, str(metadata.get("resourceVersion") or "")
+                return seen, page.version
+
+    async def _page(self, answer: bytes) -> Page:
+        assert self._reader is not None
+        try:
+            return await read_page(self._reader, answer)
+        except NoListError:
+            raise UnavailableError(self.name, "", f"{self._client.host} answered no list") from None
+        except ValueError as err:
+            raise UnavailableError(self.name, "", f"{self._client.host} answered no JSON: {err}") from err
 
     # --- watching --------------------------------------------------------------------------------
 
@@ -315,6 +359,11 @@ class Informer:
                         break
                     if self._fault is not None:
                         break
+                    await self._late.reader.has_room()
+        except ClusterError as err:
+            # Where a line ended the watch, the lost connection follows from that.
+            if self._fault is None:
+                self._fault = err
         finally:
             self._stream = None
             if asyncio.get_running_loop().time() - began_s > STEADY_S:
@@ -328,14 +377,17 @@ class Informer:
         """Handle one line of the watch."""
         if self._fault is not None or not line:
             return
+        event = self._reader.line(line) if self._reader is not None else None
+        if event is None:
+            self._scan(line)
+            return
         try:
-            event = orjson.loads(line)
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
                 self._fault = _fault_of(self.name, item)
                 return
             version = str(item["metadata"]["resourceVersion"])
-            if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            if kind not in _KINDS:
                 raise ValueError(f"unknown type of event: {kind!r}")
             # Set before the handler runs: an object for which the handler raises must not be sent again.
             self._version = version
@@ -343,10 +395,13 @@ class Informer:
             self._unreadable(str(err))
             return
         self._well()
+        turn = self._late.next_turn()
         view = self.view
         if view is None or kind == "BOOKMARK":
             return
         try:
+            if not self._late.is_idle:
+                self._late.note(turn, _key(_metadata(item)))
             if kind == "DELETED":
                 view.remove(item)
             else:
@@ -354,21 +409,116 @@ class Informer:
         except NoObjectError as err:
             self._broken(version, str(err))
 
+    # --- what the quick parser refuses -----------------------------------------------------------
+
+    def _scan(self, line: bytes) -> None:
+        """Find the object in a line: a short one now, a long one beside everything else."""
+        assert self._reader is not None
+        steps, size_bytes = self._reader.scanned_line(line), len(line)
+        done = partial(self._scanned, self._late.next_turn(), size_bytes)
+        if size_bytes > INLINE_BYTES:
+            self._late.scan(steps, size_bytes, done)
+            return
+        try:
+            found = finish(steps)
+        except ValueError as err:
+            found = err
+        done(found)
+
+    def _scanned(self, turn: int, size_bytes: int, found: FoundLine | ValueError) -> None:
+        """Handle a line whose object was found. `turn`: the line's place among the lines."""
+        if self._fault is not None:
+            return  # the line comes again
+        if isinstance(found, ValueError):
+            self._unreadable(str(found))
+            return
+        item = found.item
+        if found.type == "ERROR":
+            self._fault = _fault_of(self.name, _status_in(item))
+            self._close()
+            return
+        if found.type not in _KINDS or item is None or not item.ref.resource_version:
+            self._unreadable("no type of event, or no object with a version")
+            return
+        if self._late.is_last(turn):
+            self._version = item.ref.resource_version
+        self._well()
+        view = self.view
+        if view is None or found.type == "BOOKMARK" or self._late.is_overtaken(turn, item.ref.key):
+            return
+        if not item.ref.name:
+            self._broken(item.ref.resource_version, "an object without a name")
+            return
+        self._late.note(turn, item.ref.key)
+        if found.type == "DELETED":
+            view.remove_unread(item.ref)
+        else:
+            self._read_found(item, turn)
+
+    def _read_found(self, item: FoundObject, turn: int) -> None:
+        """Show an object that the quick parser reads without its managedFields; read any other late."""
+        assert self._reader is not None
+        if len(item.content) <= INLINE_BYTES or not has_opaque(self._reader.kind, item.content):
+            parsed = finish(self._reader.parsed(item.content))
+            if parsed is not None:
+                self._show(item.ref, parsed)
+                return
+        self._read_late(item, turn)
+
+    def _read_late(self, item: FoundObject, turn: int | None = None) -> None:
+        """Queue the reading of an object, unless its version is known. `turn`: None for one of a list."""
+        assert self._reader is not None
+        if self.view is not None and self.view.shows(item.ref):
+            return
+        if turn is None:
+            turn = self._late.next_turn()
+            self._late.note(turn, item.ref.key)
+        log.info("watch.object_is_deep", kind=self.name, object=item.ref.key, size_bytes=len(item.content))
+        self._late.read(
+            item.ref.namespace,
+            self._reader.read(item.content),
+            len(item.content),
+            partial(self._was_read, item.ref, len(item.content), turn),
+        )
+
+    def _was_read(self, ref: ObjectRef, size_bytes: int, turn: int, item: Any) -> None:
+        if self._late.is_overtaken(turn, ref.key):
+            return
+        if isinstance(item, ValueError):
+            self._broken(ref.resource_version, f"{size_bytes} bytes that are no JSON: {item}", ref.key)
+            return
+        self._show(ref, item)
+
+    def _show(self, ref: ObjectRef, item: Any) -> None:
+        if self.view is None:
+            return
+        try:
+            self.view.show(item)
+        except NoObjectError as err:
+            self._broken(ref.resource_version, str(err), ref.key)
+
     def _unreadable(self, error: str) -> None:
-        """Reconnect once to get the line again, in case the connection damaged it; the next time skip it."""
+        """Reconnect once to get the line again, in case the connection damaged it; the next time list anew,
+        as the line may have been about any object.
+        """
         self._broken(self._version, error)
         if self._skips_at == self._version:
-            return
-        self._skips_at = self._version
-        self._fault = _BrokenLineError(self.name, "", f"a line of the watch is not an event: {error}")
+            self._fault = GoneError(self.name, "", f"a line of the watch is not an event: {error}")
+        else:
+            self._skips_at = self._version
+            self._fault = _BrokenLineError(self.name, "", f"a line of the watch is not an event: {error}")
+        self._close()
+
+    def _close(self) -> None:
+        """End the watch, so that its fault is seen."""
         if self._stream is not None:
             self._stream.close()
 
     # --- how it goes -------------------------------------------------------------------------------
 
-    def _broken(self, version: str, error: str) -> None:
+    def _broken(self, version: str, error: str, key: str = "") -> None:
         self.broken_count += 1
-        log.error("watch.object_refused", kind=self.name, object="", version=version, error=error)
+        log.error("watch.object_refused", kind=self.name, object=key, version=version, error=error)
 
     def _well(self) -> None:
         """Reset the backoff and clear the problem, after an answer that could be read."""
@@ -429,3 +579,11 @@ def _fault_of(name: str, item: Mapping[str, Any]) -> ClusterError:
     """Return the error of a watch's ERROR event, whose object is a Status."""
     code = item.get("code")
     return error_of_status(code if isinstance(code, int) else 500, item, name, "")
+
+
+def _status_in(item: FoundObject | None) -> Mapping[str, Any]:
+    try:
+        status = read_json(item.content) if item is not None else {}
+    except ValueError:
+        status = {}
+    return status if isinstance(status, dict) else {}

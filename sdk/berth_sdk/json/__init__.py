@@ -1,0 +1,1 @@
+"""The JSON of Kubernetes objects: of any depth, and with parts that stay bytes."""

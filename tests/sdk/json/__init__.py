@@ -1,0 +1,1 @@
+"""The JSON that the SDK reads and writes by itself."""
