@@ -1,7 +1,7 @@
 # The host with the SDK, the default plugins and all dependencies: `docker build -t berth .`
 # Installed by an ordinary user from the files of the repository; the versions are those of host/constraints.txt.
 
-FROM debian:12-slim AS build
+FROM debian:13-slim AS build
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/* \
@@ -22,8 +22,8 @@ RUN python3 -m venv /berth/tools \
  && /berth/tools/bin/cyclonedx-py environment /berth/venv/bin/python3 --output-reproducible -o /berth/sbom.cdx.json
 RUN berth --version
 
-# This stage has no shell, no package manager and no root user. Its Python is Debian 12's, as in the stage above.
-FROM gcr.io/distroless/python3-debian12:nonroot
+# This stage has no shell, no package manager and no root user. Its Python, 3.13, is Debian 13's, as in the stage above.
+FROM gcr.io/distroless/python3-debian13:nonroot
 LABEL org.opencontainers.image.title="berth" \
       org.opencontainers.image.description="A Kubernetes scheduler whose plugins run in other processes" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -4,21 +4,29 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
-# The first Python on PATH that is new enough; `make PYTHON=/path/to/python3.11 setup` uses another one.
-# The search runs at the first use, and once: each Python that it starts takes time.
-PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done))$(PYTHON)
+# The first Python on PATH that is new enough and can make an environment, else the first that is new enough;
+# `make PYTHON=/path/to/python3.11 setup` uses another one. A command may exist that finds no Python (pyenv's): each is
+# tried. The search runs at the first use, and once: each Python that it starts takes time.
+PYTHON ?= $(eval PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; first=$${first:-$$p}; \
+	"$$p" -c 'import ensurepip, venv' >/dev/null 2>&1 && { first=$$p; break; }; done; echo "$$first"))$(PYTHON)
+# The newest Python of those that the packages' classifiers name, on PATH or among pyenv's; the oldest does not count.
+NEWEST ?= $(eval NEWEST := $(shell for v in 3.14 3.13 3.12; do \
+	for p in "python$$v" "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$v.*/bin/"python$$v"; do \
+	"$$p" -c 'import ensurepip, venv' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; done))$(NEWEST)
+VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 
 # Run three tests at a time, also on two processors: with two, these are idle for a third of the time, as most tests
 # wait for another process.
 AT_ONCE := --numprocesses=3 --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
+.PHONY: help setup demo test test-newest test-long check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
 	@echo 'make test    run the tests'
+	@echo 'make test-newest run the tests on the newest Python that is found here, in an environment of its own; NEWEST=/path/to/python3.14 names it'
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv; the other targets do so when it is needed'
 	@echo 'make conformance-examples build the example plugins of every language, run the conformance kit and a simulation with each; LANGUAGES="go rust" chooses'
@@ -34,10 +42,20 @@ help:
 setup: $(STAMP)
 
 demo: $(STAMP)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo/demo.py
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python examples/demo/demo.py
 
 test: $(STAMP)
 	$(BIN)/pytest $(AT_ONCE) $(PYTEST_ARGS)
+
+test-newest: $(STAMP)
+	@used=$$($(BIN)/python -c '$(VERSION)'); echo "make test runs on Python $$used"; \
+	newest=$$(test -z "$(NEWEST)" || "$(NEWEST)" -c '$(VERSION)'); \
+	case "$$newest" in \
+	"") echo 'there is no Python 3.12, 3.13 or 3.14 here with its venv module: the tests run on no other Python';; \
+	"$$used") echo "this is the newest Python here: the tests run on no other Python";; \
+	*) echo "the newest Python here is $$newest ($(NEWEST)): make test runs on it, too, in .venv-$$newest"; \
+		$(MAKE) --no-print-directory PYTHON="$(NEWEST)" VENV=".venv-$$newest" test;; \
+	esac
 
 test-long: $(STAMP)
 	$(BIN)/pytest $(AT_ONCE) -m long $(PYTEST_ARGS)
@@ -94,7 +112,7 @@ check: $(STAMP)
 
 $(STAMP): $(MADE_FROM)
 	@test -n "$(PYTHON)" || { echo 'berth needs Python 3.11 or newer, but there is none on PATH:' \
-		'install it (Debian: apt-get install python3.11 python3.11-venv),' \
+		'install it (Debian: apt-get install python3 python3-venv),' \
 		'or name it: make PYTHON=/path/to/python3.11 setup' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo 'berth needs Python 3.11 or newer, but $(PYTHON) is older:' \

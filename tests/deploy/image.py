@@ -32,7 +32,8 @@ sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folde
 from support.acted_pod import why_not_isolated
 from support.places import ROOT
 
-DEBIAN: Final = "bookworm"
+DEBIAN: Final = ("13", "trixie")
+"""The release that the Dockerfile begins with: its number, and the name of its packages."""
 BERTH: Final = "localhost/berth:tried"
 EXAMPLES: Final = "localhost/berth-examples:tried"
 PYTHON: Final = "RUN apt-get update && apt-get install -y --no-install-recommends python3\n"
@@ -137,10 +138,11 @@ class Images:
         """Make a stand-in of each image that the Dockerfile begins with, from Debian's packages."""
         folder = self._folder / "base"
         folder.mkdir()
-        run("mmdebstrap", "--variant=minbase", DEBIAN, folder / "debian.tar")
+        release, packages = DEBIAN
+        run("mmdebstrap", "--variant=minbase", packages, folder / "debian.tar")
         for name in bases_of(ROOT / "Dockerfile"):
             is_python = "python3" in name
-            if not is_python and not name.startswith("debian:12"):
+            if not name.startswith((f"debian:{release}", f"gcr.io/distroless/python3-debian{release}:")):
                 raise ImageError(f"Dockerfile begins with {name}, which has no stand-in in {__file__}")
             dockerfile = folder / "Dockerfile"
             dockerfile.write_text("FROM scratch\nADD debian.tar /\n" + (PYTHON if is_python else ""))

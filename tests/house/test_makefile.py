@@ -11,6 +11,7 @@ import pytest
 from support.places import ROOT
 
 MAKE = shutil.which("make") or "make"
+WITHOUT_VENV = 'case "$2" in *ensurepip*) exit 1;; esac'
 PARTS = [f"{part}/pyproject.toml" for part in ("sdk", "plugins", "bench")]
 
 
@@ -34,24 +35,28 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tools(folder: Path, *, python: str = "") -> str:
-    """Return a PATH with the shell's tools and, with `python`, a script of that text as python3.11."""
+def tools(folder: Path, **pythons: str) -> str:
+    """Return a PATH with the shell's tools, and with these scripts as python3.11 (`v11`) and so on."""
     folder.mkdir()
-    for tool in ("sh", "echo", "test"):
+    for tool in ("sh", "echo", "test", "mkdir", "touch"):
         found = shutil.which(tool)
         if found is not None:
             (folder / tool).symlink_to(found)
-    if python:
-        script = folder / "python3.11"
-        script.write_text(f"#!/bin/sh\n{python}\n")
-        script.chmod(0o755)
+    for name, text in pythons.items():
+        script(folder / f"python3.{name.removeprefix('v')}", text)
     return str(folder)
 
 
-def made(clone: Path) -> None:
-    """Make a .venv that is newer than all of its sources."""
-    (clone / ".venv").mkdir()
-    (clone / ".venv/.made").touch()
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def made(clone: Path, name: str = ".venv") -> Path:
+    """Make an environment that is newer than all of its sources; return its folder of commands."""
+    (clone / name / "bin").mkdir(parents=True)
+    (clone / name / ".made").touch()
+    return clone / name / "bin"
 
 
 def test_targets_are_listed() -> None:
@@ -91,14 +96,70 @@ def test_missing_python_is_named_with_its_cure(clone: Path, tmp_path: Path) -> N
     done = make(clone, "test", path=tools(tmp_path / "bin"))
     assert done.returncode != 0
     assert "berth needs Python 3.11 or newer, but there is none on PATH" in done.stderr
-    assert "apt-get install python3.11" in done.stderr
+    assert "apt-get install python3 python3-venv" in done.stderr
 
 
 def test_missing_venv_module_is_named_with_its_cure(clone: Path, tmp_path: Path) -> None:
-    script = 'case "$2" in *ensurepip*) exit 1;; esac'
-    done = make(clone, "demo", path=tools(tmp_path / "bin", python=script))
+    done = make(clone, "demo", path=tools(tmp_path / "bin", v11=WITHOUT_VENV))
     assert done.returncode != 0
     assert "the venv module of python3.11 is missing: apt-get install python3-venv" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "absent", ["echo 'pyenv: python3.11: command not found' >&2; exit 127", WITHOUT_VENV]
+)
+def test_python_that_can_make_an_environment_is_used_though_another_name_is_found_first(
+    clone: Path, tmp_path: Path, absent: str
+) -> None:
+    done = make(clone, "-n", "setup", path=tools(tmp_path / "bin", v11=absent, v12=absent, v13="exit 0"))
+    assert "python3.13 -m venv --clear .venv" in done.stdout, done
+
+
+def newest(clone: Path, path: str, used: str) -> str:
+    """Return what `make test-newest` prints if `make test` uses this Python."""
+    script(made(clone) / "python", f"echo {used}")
+    done = make(clone, "test-newest", path=path)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_newest_python_gets_an_environment_of_its_own(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyenv = tmp_path / "pyenv/versions/3.14.2/bin"
+    pyenv.mkdir(parents=True)
+    script(pyenv / "python3.14", 'case "$2" in *version*) echo 3.14;; esac')
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    script(made(clone, ".venv-3.14") / "pytest", 'echo "pytest $*"')
+    shims = tools(tmp_path / "bin", v14="exit 127", v12='case "$2" in *version*) echo 3.12;; esac')
+    said = newest(clone, shims, "3.11").splitlines()
+    assert said[0] == "make test runs on Python 3.11"
+    assert said[1].startswith(f"the newest Python here is 3.14 ({pyenv}/python3.14)")
+    assert said[-1] == "pytest --numprocesses=3 --dist=worksteal"
+
+
+@pytest.mark.parametrize(
+    ("pythons", "used", "said"),
+    [
+        ({}, "3.11", "there is no Python 3.12, 3.13 or 3.14 here with its venv module"),
+        ({"v13": WITHOUT_VENV}, "3.11", "there is no Python 3.12, 3.13 or 3.14 here with its venv module"),
+        ({"v13": "echo 3.13"}, "3.13", "this is the newest Python here"),
+    ],
+    ids=["none", "none with venv", "the same"],
+)
+def test_no_other_python_is_said(
+    clone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pythons: dict[str, str],
+    used: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    lines = newest(clone, tools(tmp_path / "bin", **pythons), used).splitlines()
+    assert lines[0] == f"make test runs on Python {used}"
+    assert lines[1].startswith(said)
+    assert len(lines) == 2
 
 
 def test_python_that_is_too_old_is_named(clone: Path) -> None:
@@ -117,5 +178,6 @@ def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_
     assert log.read_text().splitlines() == [
         "-j2 envtest check CI=true ",
         "test CI=true ",
+        "test-newest CI=true ",
         "test-long CI=true ",
     ]

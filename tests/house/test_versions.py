@@ -24,3 +24,19 @@ def test_each_package_has_the_licence() -> None:
     licence = (ROOT / "LICENSE").read_bytes()
     for name in PACKAGES:
         assert (ROOT / name).with_name("LICENSE").read_bytes() == licence
+
+
+def test_packages_name_the_pythons_that_the_tests_run_on() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for name in PACKAGES:
+        project = tomllib.loads((ROOT / name).read_text())["project"]
+        named = [found[1] for line in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", line))]
+        assert project["requires-python"] == f">={named[0]}"
+        assert named == [f"3.{minor}" for minor in range(11, 11 + len(named))]
+        assert f"for p in {' '.join(f'python{version}' for version in named)} python3;" in makefile
+        assert f"for v in {' '.join(reversed(named[1:]))};" in makefile
+
+
+def test_image_has_a_python_that_the_packages_name() -> None:
+    (image,) = re.findall(r"Its Python, (3\.\d+), is Debian", (ROOT / "Dockerfile").read_text())
+    assert f"Programming Language :: Python :: {image}" in (ROOT / "pyproject.toml").read_text()
