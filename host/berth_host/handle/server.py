@@ -116,6 +116,7 @@ class HandleServer:
         """Return a server without a port."""
         import grpc
         from berth_sdk.plugin.v1 import handle_pb2
+        from berth_sdk.wire.peer_certificate import SERVER_LIMITS
 
         from berth_host.handle.health import add_health_and_reflection
         from berth_host.handle.service import HandleService
@@ -129,6 +130,7 @@ class HandleServer:
                 # gRPC's own refusal names no cure, so the service itself refuses a request over the limit.
                 ("grpc.max_receive_message_length", _RECEIVED * self._max_message_bytes),
                 ("grpc.so_reuseport", 0),
+                *SERVER_LIMITS,
             ]
         )
         register(server, handle_pb2.DESCRIPTOR.services_by_name["HandleService"], self._service.handlers)

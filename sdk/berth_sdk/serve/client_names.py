@@ -6,20 +6,29 @@ also calls of health and reflection. `server` makes it.
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 
 from berth_sdk.serve.calls import LOG
+from berth_sdk.wire.peer_certificate import has_ended
 from berth_sdk.wire.peer_names import peer_names
 
+_LINE_EVERY_S: Final = 1.0
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 
 
 class ClientNames(grpc.ServerInterceptor):
-    """The check of the host's certificate; refuses a call with PERMISSION_DENIED."""
+    """The check of the host's certificate.
+
+    Refuses a call of another name with PERMISSION_DENIED, and one of a connection that has outlived its
+    certificate with UNAUTHENTICATED.
+    """
 
     def __init__(self, allowed: Collection[str]) -> None:
         """Let in hosts with one of the names in `allowed`: common names or subject alternative names.
@@ -27,6 +36,9 @@ class ClientNames(grpc.ServerInterceptor):
         Names are compared as a whole.
         """
         self._allowed = frozenset(allowed)
+        self._lock = threading.Lock()
+        self._told_s = -math.inf
+        self._left_out = 0
 
     def intercept_service(
         self,
@@ -55,14 +67,25 @@ class ClientNames(grpc.ServerInterceptor):
 
     def _check(self, context: grpc.ServicerContext) -> None:
         properties: Any = context.auth_context()
+        if has_ended(properties, time.time()):
+            self._refuse(
+                context, grpc.StatusCode.UNAUTHENTICATED, "whose certificate has expired: connect again"
+            )
         names = peer_names(properties)
         if self._allowed.isdisjoint(names):
             shown = ", ".join(names) or "nobody"
-            LOG.warning("refused a host whose certificate names %s", shown)
-            context.abort(
-                grpc.StatusCode.PERMISSION_DENIED,
-                f"this plugin does not answer a host whose certificate names {shown}",
-            )
+            self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, f"whose certificate names {shown}")
+
+    def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, whose: str) -> None:
+        """End the call. A host that asks again and again writes at most a line per second."""
+        with self._lock:
+            now_s = time.monotonic()
+            is_due, self._left_out = now_s - self._told_s >= _LINE_EVERY_S, self._left_out + 1
+            if is_due:
+                left_out, self._left_out, self._told_s = self._left_out - 1, 0, now_s
+        if is_due:
+            LOG.warning("refused a host %s%s", whose, f" ({left_out} lines left out)" if left_out else "")
+        context.abort(code, f"this plugin does not answer a host {whose}")
 
 
 def _word(streams: bool) -> str:

@@ -49,6 +49,7 @@ from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.certificate import Certificate
 from berth_sdk.wire.frames import NUMBERS, framed_path
 from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES, limit_problem, size_options
+from berth_sdk.wire.peer_certificate import SERVER_LIMITS
 
 LOG: Final = logging.getLogger("berth_sdk.serve.server")
 DEFAULT_GRACE_S: Final = 5.0
@@ -97,6 +98,7 @@ class PluginServer:
             options=[
                 *size_options(max_message_bytes),
                 ("grpc.so_reuseport", 0),
+                *SERVER_LIMITS,
             ],
         )
         scheduling: Servicer = SchedulingServicer(self.instance)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import select
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.wire.certificate import TlsError
+from berth_sdk.wire.peer_certificate import MOST_CONNECTIONS
 from support.certificates import Authority, Pair, PairFiles, pair_files, self_signed
 
 HOST = "host.example"
@@ -181,3 +185,45 @@ def test_a_unix_socket_has_none(files: PairFiles, tmp_path: Path) -> None:
         pytest.raises(ListenError, match="TLS is for TCP"),
     ):
         server.listen(f"unix:{tmp_path}/x.sock")
+
+
+def test_kept_connection_of_a_host_does_not_outlive_its_certificate(
+    files: PairFiles, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = authority.issue("x", dns=HOST, lives_s=3.0)
+    ends_s = time.time() + 3.0
+    credentials = grpc.ssl_channel_credentials(authority.pem, pair.key, pair.certificate)
+    request = identity_pb2.HandshakeRequest(attachment_id="a1")
+    with (
+        served(serving(files)) as (_, address),
+        grpc.secure_channel(address, credentials, options=[("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        stub = IdentityServiceStub(channel)
+        stub.Handshake(request, timeout=TIMEOUT_S)
+        time.sleep(ends_s + 0.1 - time.time())
+        for _ in range(20):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Handshake(request, timeout=TIMEOUT_S)
+            failed: Any = caught.value
+            assert failed.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert "certificate has expired: connect again" in failed.details()
+    assert 1 <= caplog.text.count("refused a host") <= 4
+
+
+def test_connections_to_a_plugin_are_bounded(files: PairFiles) -> None:
+    with served(serving(files)) as (_, address):
+        host, _, port = address.rpartition(":")
+        idle = [socket.create_connection((host, int(port)), TIMEOUT_S) for _ in range(MOST_CONNECTIONS + 40)]
+        closed = 0
+        ends_s = time.monotonic() + TIMEOUT_S
+        while closed < 40 and time.monotonic() < ends_s:
+            readable, _, _ = select.select(idle, [], [], 0.2)
+            for sock in readable:
+                with suppress(ConnectionError):
+                    assert sock.recv(1) == b""
+                idle.remove(sock)
+                sock.close()
+                closed += 1
+        assert closed >= 40
+        for sock in idle:
+            sock.close()
