@@ -35,6 +35,7 @@ from berth_bench.scheduler_perf import upstream
 from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.simulate.command import simulate
 from berth_bench.soak.command import soak
+from berth_bench.two_schedulers.command import two_schedulers
 from berth_bench.ui.command import ui
 from berth_bench.versus.command import versus
 from berth_bench.workload import Workload
@@ -157,6 +158,7 @@ bench.add_command(faults)
 bench.add_command(hostile)
 bench.add_command(simulate)
 bench.add_command(soak)
+bench.add_command(two_schedulers)
 bench.add_command(ui)
 bench.add_command(versus)
 

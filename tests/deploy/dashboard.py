@@ -121,6 +121,17 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (("max by (plugin) (scheduler_unschedulable_pods{OWN}) > 0", "{{plugin}}"),),
         ),
         Panel(
+            "A second scheduler",
+            "Nodes whose pods exceed their room; pods of the queue that others bound, and pods whose node others"
+            " filled, each per second. See the alert BerthNodesOverfull.",
+            "short",
+            (
+                ("max(berth_overfull_nodes{OWN})", "overfull nodes"),
+                (_rate("berth_pods_bound_by_others_total"), "bound by others"),
+                (_rate("berth_bindings_given_up_total"), "node filled by others"),
+            ),
+        ),
+        Panel(
             "Pods that came into the queue",
             "By the event that brought them.",
             "ops",

@@ -81,6 +81,15 @@ TROUBLE: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"plugin": "GpuShare"},
         "GpuShare has not received an Unreserve for 6m 30s.",
     ),
+    "BerthNodesOverfull": (
+        {
+            f'berth_overfull_nodes{{{OWN}, pod="a"}}': "0x4 3x10",
+            f'berth_overfull_nodes{{{OWN}, pod="b"}}': "0x4 2x10",
+            f"leader_election_master_status{{{OWN}}}": "1x15",
+        },
+        {},
+        "The pods of 3 nodes request more than the node offers.",
+    ),
 }
 
 

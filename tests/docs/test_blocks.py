@@ -128,6 +128,13 @@ RUN_ELSEWHERE = {
         "berth bench versus Plain/1000Nodes RemotePlugin/5000Nodes --runs 5 -o json\n"
         "berth bench versus Plain/1000Nodes --latency-pods 200\n",
     ],
+    # tests/cluster/test_two_schedulers.py runs the bench; the nodes are those of a cluster.
+    "docs/how-to/two-schedulers.md": [
+        "make envtest\nberth bench two-schedulers\n"
+        "berth bench two-schedulers kube-berth parted --rate 45 -o json\n",
+        "kubectl label node n1 n2 example.com/scheduler=berth\n"
+        "kubectl taint node n1 n2 example.com/scheduler=berth:NoSchedule\n",
+    ],
     "docs/how-to/run-kubernetes-specs.md": [
         "make e2e\n",
         "make e2e E2E_ARGS='--runs 2 --at-once --keep .cache/e2e'\n"

@@ -113,6 +113,7 @@ class Host(HostParts):
         self.queue.start()
         nominated = self._nominated_pods()
         if self.shadow is None:
+            self.rivals.begin()
             self.coscheduling.begin()
             self.repair.begin()
             self.evictions.resume(nominated)

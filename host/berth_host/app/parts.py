@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
@@ -31,6 +32,7 @@ from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
 from berth_host.cluster.port import ClusterPort, EventRecord
+from berth_host.cluster.rivals import Rivals
 from berth_host.cluster.watching import (
     BUDGETS,
     COMPOSITE_POD_GROUPS,
@@ -333,6 +335,7 @@ class HostParts:
             group_policy=group_policy,
             tracing=self.tracing,
         )
+        self.rivals = Rivals(self.clock, self._write_event)
         self.handlers = EventHandlers(
             Handled(
                 stores=self.objects,
@@ -343,6 +346,7 @@ class HostParts:
                 rules=rules,
                 coscheduling=self.coscheduling if self.shadow is None else None,
                 holds=self.holds,
+                rivals=self.rivals,
             ),
             frameworks.keys(),
             groups=POD_GROUPS in group_gates(self.configuration),
@@ -375,12 +379,14 @@ class HostParts:
             self.fate,
             self.extenders,
         )
-        binds_for_extenders = self.options.binds_for_extenders
-        if self.tracing is not None:
-            return TracedBindingCycle(self.tracing, *parts, binds_for_extenders=binds_for_extenders)
-        if self.shadow is None:
-            return BindingCycle(*parts, binds_for_extenders=binds_for_extenders)
-        return Deciding(*parts, record=self.shadow, snapshot=self.snapshot, decided=self._decided)
+        if self.shadow is not None and self.tracing is None:
+            return Deciding(*parts, record=self.shadow, snapshot=self.snapshot, decided=self._decided)
+        make = BindingCycle if self.tracing is None else partial(TracedBindingCycle, self.tracing)
+        return make(
+            *parts,
+            binds_for_extenders=self.options.binds_for_extenders,
+            looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
+        )
 
     def _decided(self, uid: str) -> None:
         """Let the follower apply what it held back for a pod that the shadow has tried."""

@@ -8,7 +8,7 @@ Source: kube-scheduler `backend/cache/cache.go`, v1.36.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -17,6 +17,7 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.node_tree import NodeTree
 from berth_host.cache.pod_groups import PodGroups
+from berth_host.cache.room import Overfull
 from berth_host.errors.state import CacheError, InvariantError
 
 
@@ -40,6 +41,7 @@ class Cache:
         self._assumed: set[str] = set()
         self._node_count = 0
         self.node_tree = NodeTree()
+        self.overfull = Overfull(self)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -119,6 +121,10 @@ class Cache:
         if pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.key} ({pod.uid}) is bound, so it cannot be forgotten")
         self._detach(known)
+        info = self._infos.get(known.node_name)
+        if info is not None and known.host_ports:
+            # The pod may be forgotten because another pod, which stays, has its port.
+            info.restore_ports()
         if known.group_key:
             self.groups.forget(known)
 
@@ -145,13 +151,13 @@ class Cache:
         if pod.group_key:
             self.groups.put_assigned(pod)
         if known is None:
-            self._attach(pod)
+            self._attach(pod, by_others=True)
             return None
         if known.node_name == pod.node_name:
             self._replace(pod)
             return None
         self._detach(known)
-        self._attach(pod)
+        self._attach(pod, by_others=True)
         return known.node_name
 
     def update_pod(self, old: Pod, new: Pod) -> None:
@@ -207,6 +213,8 @@ class Cache:
             self._node_count += 1
         if old is None or (old.uid and node.uid and old.uid != node.uid):
             info.born = generation
+        if old is not None and _has_less(node.allocatable, old.allocatable):
+            info.taken_generation = generation
         info.node = node
         info.node_generation = generation
         self.node_tree.put(node)
@@ -232,20 +240,25 @@ class Cache:
 
     # --- plumbing ----------------------------------------------------------------------------
 
-    def _attach(self, pod: Pod) -> None:
+    def _attach(self, pod: Pod, *, by_others: bool = False) -> None:
         info = self._infos.get(pod.node_name)
         if info is None:
             info = self._infos[pod.node_name] = NodeInfo(pod.node_name)
         info.add_pod(pod)
         info.usage_generation = self._touch(info)
+        if by_others:
+            info.taken_generation = info.generation
         self._pods[pod.uid] = pod
 
     def _replace(self, pod: Pod) -> None:
         """Store a newer record of a pod on the same node, and end its being assumed."""
         info = self._infos.get(pod.node_name)
-        if info is None or info.replace_pod(pod) is None:
+        old = None if info is None else info.replace_pod(pod)
+        if info is None or old is None:
             raise InvariantError(f"pod {pod.key} ({pod.uid}) is not on {pod.node_name!r}, where it was put")
         info.usage_generation = self._touch(info)
+        if old.requests != pod.requests and _has_less(old.requests, pod.requests):
+            info.taken_generation = info.generation
         self._pods[pod.uid] = pod
         self._assumed.discard(pod.uid)
 
@@ -266,6 +279,11 @@ class Cache:
     def _drop_if_empty(self, info: NodeInfo) -> None:
         if info.node is None and not info.pods:
             del self._infos[info.name]
+
+
+def _has_less(amounts: Mapping[str, int], than: Mapping[str, int]) -> bool:
+    """Return True if any amount of `than` is higher than the same one of `amounts`."""
+    return any(amount > amounts.get(name, 0) for name, amount in than.items())
 
 
 def _check_identity(pod: Pod) -> None:

@@ -14,6 +14,7 @@ from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables import NodeUsage
 
 _MAX_INT64: Final = 2**63 - 1
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class NodeInfo:
@@ -22,8 +23,9 @@ class NodeInfo:
     `node`: None for a placeholder, whose pods name an unknown or deleted node.
     `pods`: in kube-scheduler's order, in which the last pod takes the place of a removed pod.
     `generation`: of the last change; `node_generation`: of the last change of the Node object;
-    `usage_generation`: of the last change of pods. `born`: of the addition of this node, which differs for a
-    node that was deleted and created again.
+    `usage_generation`: of the last change of pods; `taken_generation`: of the last change by others that may
+    have taken room: a pod that this host did not assume, higher requests, less to offer. `born`: of the
+    addition of this node, which differs for a node that was deleted and created again.
     """
 
     __slots__ = (
@@ -38,6 +40,7 @@ class NodeInfo:
         "pods",
         "pvc_refs",
         "requested",
+        "taken_generation",
         "usage_generation",
     )
 
@@ -53,7 +56,13 @@ class NodeInfo:
         self.generation = 0
         self.node_generation = 0
         self.usage_generation = 0
+        self.taken_generation = 0
         self.born = 0
+
+    @property
+    def node_offers(self) -> Mapping[str, int]:
+        """The allocatable resources; empty for a placeholder, of which nothing is known."""
+        return _NOTHING if self.node is None else self.node.allocatable
 
     def add_pod(self, pod: Pod) -> None:
         """Append a pod and add it to the totals."""
@@ -79,6 +88,11 @@ class NodeInfo:
         if pod is not None:
             self._uncount(pod)
         return pod
+
+    def restore_ports(self) -> None:
+        """Count the ports of all pods again, after a removal that freed a port of another pod."""
+        self.host_ports = {port.normalized for pod in self.pods for port in pod.host_ports}
+        self._usage = None
 
     def replace_pod(self, pod: Pod) -> Pod | None:
         """Replace a pod, as `remove_pod` and `add_pod` do together; return the old record, None if unknown.

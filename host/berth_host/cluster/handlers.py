@@ -56,6 +56,19 @@ class Attempts(Protocol):
         ...
 
 
+class BindingsOfOthers(Protocol):
+    """Notes the pods of the queue that other clients bind (`cluster.rivals.Rivals`)."""
+
+    @property
+    def count(self) -> int:
+        """The number of these pods."""
+        ...
+
+    def bound(self, pod: Pod) -> None:
+        """Note one."""
+        ...
+
+
 class GroupHolds(Protocol):
     """The holds of room for groups (`scheduler.gang_holds.GangHolds`)."""
 
@@ -75,7 +88,7 @@ class Handled:
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
     kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups, while
     the host schedules these groups (`EventHandlers.schedule_coscheduling`); None: nothing writes them.
-    `holds`: None where no group holds room.
+    `holds`: None where no group holds room. `rivals`: None where nobody looks for a second scheduler.
     """
 
     stores: ObjectStores
@@ -86,6 +99,7 @@ class Handled:
     rules: HostRules = RULES_1_37
     coscheduling: PodGroupStatuses | None = None
     holds: GroupHolds | None = None
+    rivals: BindingsOfOthers | None = None
 
 
 class EventHandlers:
@@ -108,6 +122,7 @@ class EventHandlers:
         self._groups = groups
         self._statuses = targets.coscheduling
         self._holds = targets.holds
+        self._rivals = targets.rivals
         self._has_coscheduling = False
         self._group_kinds = frozenset(_GROUPS if groups else ())
         self.refused: Counter[str] = Counter()
@@ -133,6 +148,11 @@ class EventHandlers:
                 self._pod_updated(old, new)
             if self._statuses is not None:
                 self._statuses.handle(WatchEvent("Pod", None, old.object))
+
+    @property
+    def bound_by_others_count(self) -> int:
+        """The number of pods of the queue that other clients have bound while this host led."""
+        return 0 if self._rivals is None else self._rivals.count
 
     def handle(self, event: WatchEvent) -> None:
         """Apply one change; skip an object whose resource version is already stored.
@@ -249,6 +269,8 @@ class EventHandlers:
             for event in pod_changes(old, new, self._rules):
                 self._queue.move_all(event)
         elif new.node_name:
+            if self._rivals is not None and self._is_ours(old) and not self._cache.is_assumed(new.uid):
+                self._rivals.bound(new)
             self._assigned(new)
             if self._is_ours(old):
                 self._queue.delete(old)

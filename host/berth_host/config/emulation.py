@@ -150,6 +150,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 141340",
     ),
     Difference(
+        name="LookBeforeBinding",
+        since=MEND,
+        rule="looks_before_binding",
+        summary="A pod whose node others filled after the choice is not bound: it goes back to the queue.",
+        source="`schedule_one.go`, bindingCycle",
+    ),
+    Difference(
         name=EXACT_HINTS,
         since=MEND,
         readers=frozenset(

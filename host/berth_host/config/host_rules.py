@@ -26,11 +26,12 @@ class HostRules:
     `retries_bind`: a Binding is sent again after an internal error, an unavailable service or a refused
     connection. `has_pod_groups`: the gate GenericWorkload brings pod groups as 1.37 has them.
 
-    Three rules are rows of the table in `emulation`, which sets them by version:
+    Four rules are rows of the table in `emulation`, which sets them by version:
     `counts_totals_of_resizes`: a resized pod counts with the most of its totals, not of its containers.
     `ends_count_at_broken_budget`: a victim that breaks a budget does not count in the budgets after it.
     `counts_empty_budgets`: a PodDisruptionBudget with an empty selector covers every pod of its namespace,
     and other budgets cover pods without labels.
+    `looks_before_binding`: a pod whose node somebody else filled after the choice goes back to the queue.
     """
 
     unscheduled_pod: str = "UnscheduledPod"
@@ -45,6 +46,7 @@ class HostRules:
     counts_totals_of_resizes: bool = True
     ends_count_at_broken_budget: bool = True
     counts_empty_budgets: bool = True
+    looks_before_binding: bool = True
 
     @property
     def pod_add(self) -> str:

@@ -472,6 +472,24 @@ LOG_LINES_LEFT_OUT: Final = counter(
     "port",
     "Log lines about connections and callers without rights that were left out, as there were too many.",
 )
+OVERFULL_NODES: Final = gauge(
+    "berth_overfull_nodes",
+    "ALPHA",
+    "",
+    "Nodes whose pods request more than the node offers, in some resource or in the number of pods.",
+)
+NODES_FILLED: Final = counter(
+    "berth_bindings_given_up_total",
+    "ALPHA",
+    "",
+    "Pods that went back to the queue right before their Binding, as others had filled their node.",
+)
+BOUND_BY_OTHERS: Final = counter(
+    "berth_pods_bound_by_others_total",
+    "ALPHA",
+    "",
+    "Pods of this scheduler's queue that another client bound, from 30 s after this scheduler began to lead.",
+)
 PLUGIN_INSTANCES: Final = gauge(
     "berth_plugin_instances", "ALPHA", "plugin state", "Places of a served plugin, by their state."
 )

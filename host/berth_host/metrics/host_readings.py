@@ -89,7 +89,13 @@ def _preemptions(stats: Stats) -> int:
 _POD_POPPED = "PodPopped"
 
 
+class _Overfull(Protocol):
+    def names(self) -> Sequence[str]: ...
+
+
 class _Cache(Protocol):
+    @property
+    def overfull(self) -> _Overfull: ...
     @property
     def assumed_count(self) -> int: ...
     @property
@@ -127,11 +133,15 @@ class _Queue(Protocol):
 class _BindingCycles(Sized, Protocol):
     @property
     def bound_count(self) -> int: ...
+    @property
+    def filled_count(self) -> int: ...
 
 
 class _Handlers(Protocol):
     @property
     def refused(self) -> Mapping[str, int]: ...
+    @property
+    def bound_by_others_count(self) -> int: ...
 
 
 class _Cluster(Protocol):
@@ -258,6 +268,9 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     metrics.read(families.CACHE_ASSUMED, lambda: [((), cache.assumed_count)])
     metrics.read(families.CACHE_NODES, lambda: [((), cache.node_count)])
     metrics.read(families.CACHE_PODS, lambda: [((), cache.pod_count)])
+    metrics.read(families.OVERFULL_NODES, lambda: [((), len(cache.overfull.names()))])
+    metrics.read(families.NODES_FILLED, lambda: [((), host.binding.filled_count)])
+    metrics.read(families.BOUND_BY_OTHERS, lambda: [((), host.handlers.bound_by_others_count)])
     metrics.read(families.PENDING_PODS, _ThoseSeen(lambda: _pending(host)))
     metrics.read(families.PENDING_BY_PLUGIN, _ThoseSeen(lambda: host.queue.counts.by_plugin().items()))
     metrics.read(families.OLDEST_PENDING, _ThoseSeen(lambda: _oldest(host)))

@@ -56,7 +56,8 @@ def unexpected(err: Exception) -> Failed:
 
 class Attempt(Cycle):
     """The scheduler's record of one attempt: the `Cycle` that every step gets, with the parts of the layers
-    above the calls. `started_s`: `instant_s` at the start.
+    above the calls. `started_s`: `instant_s` at the start. `assumed_at`: the cache's generation when the pod
+    was assumed; `lacked`: what was too little on the node then, because no plugin of the profile judges it.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Attempt(Cycle):
         self.framework = framework
         self.diagnosis = diagnosis
         self.started_s = instant_s()
+        self.assumed_at = 0
+        self.lacked: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

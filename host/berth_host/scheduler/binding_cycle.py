@@ -1,11 +1,16 @@
 """Binding cycles: from Permit to PostBind, one task per pod. Thousands may wait at once.
 
-    PreBindPreFlight -> WaitOnPermit -> queue.done -> PreBind -> Bind -> PostBind
+    PreBindPreFlight -> WaitOnPermit -> queue.done -> PreBind -> a last look at the node -> Bind -> PostBind
     any failure -> Unreserve, forget -> `failure` puts the pod back into the queue
 
 `schedule_one` starts binding cycles, and also hands over the failures of its own cycles: all attempts are
 undone here. If the outcome of a Binding is unknown, the host reads the pod until the cluster answers
 (`readback`). Meanwhile the pod counts as assumed on its node, and its binding cycle is never cancelled.
+
+The last look: if others took room on the node after the pod was assumed there (another scheduler bound a pod,
+a pod was resized, the node offers less), and the pod no longer fits beside the pods that are bound or whose
+Binding was sent, the pod goes back to the queue. Only what the profile's NodeResourcesFit and NodePorts judge
+counts. kube-scheduler binds the pod, and the kubelet refuses it.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -15,11 +20,13 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import Cancellation
 from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.cache.cache import Cache
+from berth_host.cache.room import PORTS_TAKEN, exceeds, lacking
 from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnoses, Outcome
@@ -46,7 +53,8 @@ LEFT_OUT: Final = "PluginLeftOut"
 
 
 class BindingCycle(Undoing):
-    """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not.
+    """All binding cycles of the host. `diagnoses` keeps every attempt, bound or not. `filled_count`: the
+    number of pods that went back because others had filled their node.
 
     `undecided`: assumed pods whose Binding had no answer in time when this host, or the host before it, was
     stopped. Only the cluster can tell whether they are bound.
@@ -65,9 +73,11 @@ class BindingCycle(Undoing):
         extenders: Extenders = NO_EXTENDERS,
         *,
         binds_for_extenders: bool = False,
+        looks_before_binding: bool = True,
     ) -> None:
         """Make the binding cycles. `binds_for_extenders`: the host posts the Bindings that extenders claim to
-        have posted, because they cannot reach the cluster, as in a simulation.
+        have posted, because they cannot reach the cluster, as in a simulation. `looks_before_binding`: take
+        the last look.
         """
         self._queue = queue
         self._cache = cache
@@ -79,10 +89,12 @@ class BindingCycle(Undoing):
         self._fate = fate
         self._extenders = extenders
         self._binds_for_extenders = binds_for_extenders
+        self._looks_before_binding = looks_before_binding
         self._is_draining = False
         self._running: dict[str, Attempt] = {}
         self.tasks: set[asyncio.Future[None]] = set()
         self.bound_count = 0
+        self.filled_count = 0
         self.undecided: list[Pod] = []
 
     def __len__(self) -> int:
@@ -291,6 +303,7 @@ class BindingCycle(Undoing):
 
         An abort from here on waits until the host has read from the cluster whether the pod is bound.
         """
+        self._look_again(attempt)
         attempt.in_bind = True
         status, is_known = await self._ask_to_bind(attempt)
         if is_known and status.is_success:
@@ -299,6 +312,42 @@ class BindingCycle(Undoing):
             return
         attempt.in_bind = False
         raise Failed(Status(status.code, status.reasons), status.message)
+
+    def note_room(self, attempt: Attempt) -> None:
+        """Note the state of the node on which the attempt's pod was assumed, for the last look."""
+        info = self._cache.node_info(attempt.node_name)
+        if info is None or not self._looks_before_binding:
+            return
+        attempt.assumed_at = info.generation
+        if exceeds(info.node_offers, info.requested, len(info.pods)):
+            attempt.lacked = lacking(info, attempt.pod, lambda _: True, ports=False)
+
+    def _look_again(self, attempt: Attempt) -> None:
+        """Raise Failed if others took the pod's room on the node after the pod was assumed there."""
+        info = self._cache.node_info(attempt.node_name)
+        if info is None or info.taken_generation <= attempt.assumed_at or not self._looks_before_binding:
+            return
+        judges = {one.name for one in attempt.framework.plugins_at(ExtensionPoint.FILTER)}
+        found = lacking(info, attempt.pod, self._is_sure, ports="NodePorts" in judges)
+        lost = [
+            reason
+            for reason in found
+            if reason not in attempt.lacked and (reason == PORTS_TAKEN or "NodeResourcesFit" in judges)
+        ]
+        if not lost:
+            return
+        self.filled_count += 1
+        message = (
+            f"node {attempt.node_name} was filled by others after it was chosen: {', '.join(lost)};"
+            " the pod is tried again"
+        )
+        log.info("pod.node_filled", pod=attempt.pod.key, node=attempt.node_name, lacks=lost)
+        raise Failed(Status.unschedulable(message), message)
+
+    def _is_sure(self, pod: Pod) -> bool:
+        """Return False for a pod of a binding cycle that has sent no Binding: it looks for itself later."""
+        attempt = self._running.get(pod.uid)
+        return attempt is None or attempt.in_bind or not self._cache.is_assumed(pod.uid)
 
     async def _is_bound_here(self, attempt: Attempt) -> bool:
         return await self._read_back.node_of(attempt.pod, attempt) == attempt.node_name
