@@ -16,7 +16,7 @@ from berth_host.app import Host, HostOptions
 from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cli.lapses import lapses_of, remarks_of
-from berth_host.cluster.memory.claim_controller import ClaimController
+from berth_host.cluster.memory.claim_controller import GROUP_CLAIMS_GATE, ClaimController
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
@@ -125,7 +125,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
     profile = cProfile.Profile() if settings.profile else None
     features = workload.declared_features
     actions = Actions(host, server, meter, _Switch(profile), declared_features=features)
-    claims = ClaimController(server)
+    claims = ClaimController(server, of_groups=config.gates.is_enabled(GROUP_CLAIMS_GATE))
     try:
         claims.start()
         with feature_mocks.known(features):

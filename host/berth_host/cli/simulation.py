@@ -22,7 +22,7 @@ from berth_host.cli.outcome import Run, Witness, report_of
 from berth_host.cli.report import PluginCost, Report
 from berth_host.cli.waits import tell_waits
 from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
-from berth_host.cluster.memory.claim_controller import ClaimController
+from berth_host.cluster.memory.claim_controller import GROUP_CLAIMS_GATE, ClaimController
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.manifests.loading import Loaded, load
 from berth_host.cluster.memory.server import ApiServer
@@ -194,7 +194,9 @@ async def hosted(
 ) -> AsyncIterator[tuple[Host, Settling]]:
     """Yield the started host, and what runs it until nothing changes any more. `say`: as for `run`."""
     host = _host(prepared)
-    controllers = (VolumeController(prepared.server), ClaimController(prepared.server))
+    of_groups = prepared.loaded.gates.is_enabled(GROUP_CLAIMS_GATE)
+    claims = ClaimController(prepared.server, of_groups=of_groups)
+    controllers = (VolumeController(prepared.server), claims)
     telling = asyncio.create_task(tell_waits(host.attachments.attached_places.awaited, say))
     try:
         for controller in controllers:

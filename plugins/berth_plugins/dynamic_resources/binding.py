@@ -67,6 +67,8 @@ class Binding:
     claims: list[ClaimBinding]
     turns: Turns
     holder: str
+    of_groups: bool = False
+    """True if claims may be reserved for the pod's group instead of the pod."""
     waits: int = 0
     """The number of rounds in a row in which another pod wrote a claim of this pod."""
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
@@ -139,7 +141,9 @@ class Binding:
 
     def _is_written(self, one: ClaimBinding, claim: KubeObject) -> bool:
         """Return True if the claim is the pod's already: reserved, with the allocation that was chosen."""
-        if one.reserved.requests is not None or not is_reserved_for(claim, self.pod, one.reserved.consumer):
+        if one.reserved.requests is not None or not is_reserved_for(
+            claim, self.pod, of_groups=self.of_groups
+        ):
             return False
         chosen, present = one.reserved.allocation, allocation_of(claim)
         return chosen is None or (present is not None and _is_same(present, chosen))
@@ -232,6 +236,12 @@ def deallocation(claim: KubeObject) -> ObjectPatch:
     status = claim.get("status") or {}
     taken_off = {key: None for key in ("reservedFor", "allocation", "devices") if key in status}
     return _patch(claim, {"status": taken_off}, "status")
+
+
+def without_consumer(claim: KubeObject, uid: str) -> ObjectPatch:
+    """Return the patch that removes one consumer from a claim."""
+    left = [one for one in claim.get("status.reservedFor") or () if one.get("uid") != uid]
+    return _patch(claim, {"status": {"reservedFor": left or None}}, "status")
 
 
 def deletion(claim: KubeObject) -> tuple[ObjectPatch, ...]:

@@ -1,7 +1,7 @@
 """A pod -> its ResourceClaims, checked, with kube-scheduler's error texts.
 
 Used by PreEnqueue, PreFilter and the hints. Source: `dynamicresources.go` (foreachPodResourceClaim) and
-`dynamic-resource-allocation/resourceclaim/claim.go`, v1.36.
+`dynamic-resource-allocation/resourceclaim/resourceclaim.go`, v1.37.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from berth_sdk.errors import BerthError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import POD_GROUP, PodGroup
 
 CLAIMS: Final = "resource.k8s.io/resourceclaims"
 CLAIM_KIND: Final = "resource.k8s.io/ResourceClaim"
+GROUP_API: Final = "scheduling.k8s.io"
 MAX_CONSUMERS: Final = 256
 """The maximum of entries in `status.reservedFor` of one claim."""
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -25,10 +27,19 @@ class ClaimError(BerthError):
     """A claim of the pod does not exist, or must not be used."""
 
 
-def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
+def claims_of(pod: Pod, claims: ObjectReader, *, of_groups: bool = False) -> list[KubeObject]:
     """Return the pod's claims in the order of its spec, without entries that need no claim. Raises
     ClaimError.
+
+    `of_groups`: a claim may have been made for the pod's group, too (the gate DRAWorkloadResourceClaims).
     """
+    return [claim for _, claim in uses_of(pod, claims, of_groups=of_groups)]
+
+
+def uses_of(
+    pod: Pod, claims: ObjectReader, *, of_groups: bool = False
+) -> list[tuple[Mapping[str, Any], KubeObject]]:
+    """Return (entry of the pod's spec, its claim), as `claims_of`. Raises ClaimError."""
     found = []
     for entry in pod.spec.get("resourceClaims") or ():
         name = entry.get("resourceClaimName")
@@ -51,25 +62,72 @@ def claims_of(pod: Pod, claims: ObjectReader) -> list[KubeObject]:
         if claim.get("metadata.deletionTimestamp") is not None:
             raise ClaimError(f'resourceclaim "{name}" is being deleted')
         if is_generated and not is_controlled_by(claim, pod):
-            raise ClaimError(
-                f"ResourceClaim {claim.ref.key} was not created for Pod {pod.key} (Pod is not owner)"
-            )
-        found.append(claim)
+            group = group_name(pod) if of_groups else ""
+            if not group or not _is_controlled_by_group(claim, group):
+                owner = f"neither Pod nor PodGroup {group} is the owner" if group else "Pod is not owner"
+                raise ClaimError(f"ResourceClaim {claim.ref.key} was not created for Pod {pod.key} ({owner})")
+        found.append((entry, claim))
     return found
+
+
+def group_name(pod: Pod) -> str:
+    """Return the name of the PodGroup that the pod is a member of; "" for none, and for a group of
+    coscheduling.
+    """
+    kind, _, rest = pod.group_key.partition("/")
+    return rest.rpartition("/")[2] if kind == POD_GROUP.lower() else ""
+
+
+def consumer_of(entry: Mapping[str, Any], claim: KubeObject, group: PodGroup) -> dict[str, Any] | None:
+    """Return the group as the consumer of the claim of an entry of a member's spec.
+
+    None: the group has no such claim, so the pod is the consumer.
+    """
+    is_made = entry.get("resourceClaimTemplateName") is not None
+    if (entry.get("name") or "", claim.ref.name) not in group.claims:
+        return None
+    if is_made != _is_controlled_by_group(claim, group.name):
+        # One of the two names the claim, and it was made from the template of the other.
+        return None
+    return {"apiGroup": GROUP_API, "resource": "podgroups", "name": group.name, "uid": group.uid}
+
+
+def claims_of_group(group: PodGroup, claims: ObjectReader) -> list[KubeObject]:
+    """Return the claims that the group shares and that exist."""
+    found = (claims.get(name, group.namespace) for _, name in group.claims if name)
+    return [claim for claim in found if claim is not None]
+
+
+def _is_controlled_by_group(claim: KubeObject, name: str) -> bool:
+    """Return True if the claim's controller is the PodGroup of this name. A pod does not know its uid."""
+    owner = _controller_of(claim)
+    is_group_api = (owner.get("apiVersion") or "").startswith(f"{GROUP_API}/")
+    return is_group_api and owner.get("kind") == POD_GROUP and owner.get("name") == name
+
+
+def _controller_of(claim: KubeObject) -> Mapping[str, Any]:
+    """Return the owner reference of the claim's controller; empty for none."""
+    owners = claim.get("metadata.ownerReferences") or ()
+    return next((one for one in owners if one.get("controller")), {})
 
 
 def is_controlled_by(claim: KubeObject, pod: Pod) -> bool:
     """Return True if the pod is the claim's controller."""
+    return bool(pod.uid) and _controller_of(claim).get("uid") == pod.uid
+
+
+def is_reserved_for(claim: KubeObject, pod: Pod, *, of_groups: bool = False) -> bool:
+    """Return True if the claim's status names the pod as a user, or, with `of_groups`, the pod's group."""
+    group = group_name(pod) if of_groups else ""
     return any(
-        owner.get("controller") and owner.get("uid") == pod.uid
-        for owner in claim.get("metadata.ownerReferences") or ()
+        one.get("uid") == pod.uid or (group and is_group(one) and one.get("name") == group)
+        for one in claim.get("status.reservedFor") or ()
     )
 
 
-def is_reserved_for(claim: KubeObject, pod: Pod, consumer: Mapping[str, Any] | None = None) -> bool:
-    """Return True if the claim's status names the pod as a user, or `consumer`, the pod's group."""
-    uids = {pod.uid} if consumer is None else {pod.uid, consumer["uid"]}
-    return any(one.get("uid") in uids for one in claim.get("status.reservedFor") or ())
+def is_group(consumer: Mapping[str, Any]) -> bool:
+    """Return True if an entry of `status.reservedFor` is a PodGroup."""
+    return consumer.get("apiGroup") == GROUP_API and consumer.get("resource") == "podgroups"
 
 
 def allocation_of(claim: KubeObject) -> Mapping[str, Any] | None:

@@ -9,6 +9,7 @@ Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
 from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
-from berth_sdk.pod_group import GroupView
+from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import (
     LiveReservation,
     NodeRejections,
@@ -49,7 +50,7 @@ from berth_plugins.args.findings import duration_s
 from berth_plugins.args.gates import EXACT_HINTS, SILENT_DEALLOCATION, is_on
 from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
 from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
-from berth_plugins.dynamic_resources.binding import deallocation, deletion
+from berth_plugins.dynamic_resources.binding import deallocation, deletion, without_consumer
 from berth_plugins.dynamic_resources.cel_library import MISSING, is_installed
 from berth_plugins.dynamic_resources.claims import (
     CLAIM_KIND,
@@ -58,6 +59,10 @@ from berth_plugins.dynamic_resources.claims import (
     ClaimError,
     allocation_of,
     claims_of,
+    claims_of_group,
+    consumer_of,
+    group_name,
+    uses_of,
 )
 from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, may_be_served
 from berth_plugins.dynamic_resources.requests import requests_of
@@ -71,6 +76,8 @@ NOT_FOUND: Final = "not found"
 _ATTEMPT: Final = "attempt"
 _MEMBERS: Final = "members"
 """In the state of a group's cycle: the attempts of its members with wishes, by uid."""
+_GROUPS: Final = "groups"
+"""In the state of a group's cycle: the key of its root group, and the group."""
 TOPOLOGY_GATE: Final = "TopologyAwareWorkloadScheduling"
 _NOTHING: Final = Attempt(Pod(name=""))
 """The state of all pods that need no devices. It holds no reference to a pod."""
@@ -124,7 +131,7 @@ class DynamicResources(Plugin):
         if not pod.pod.spec.get("resourceClaims"):
             return SUCCESS
         try:
-            claims_of(pod.pod, self._allocator.claims)
+            claims_of(pod.pod, self._allocator.claims, of_groups=self._rules.of_groups)
         except ClaimError as err:
             return Status.unresolvable(str(err))
         return SUCCESS
@@ -169,7 +176,8 @@ class DynamicResources(Plugin):
         if not self._has_wishes(pod):
             state.write(_ATTEMPT, _NOTHING)
             return Status.skip()
-        attempt = Attempt(pod, group=self._root_of(pod))
+        root_key, own_group = self._groups_of(state, pod)
+        attempt = Attempt(pod, group=root_key)
         state.write(_ATTEMPT, attempt)
         if state.group is not None:
             members: dict[str, Attempt] = state.group.get_or_make(_MEMBERS, _nobody)
@@ -177,7 +185,7 @@ class DynamicResources(Plugin):
         allocator = self._allocator
         allocator.refresh()
         try:
-            claims = tuple(self._read(claim, attempt.group) for claim in claims_of(pod, allocator.claims))
+            claims = self._claims_to_use(pod, root_key, own_group)
         except ClaimError as err:
             return Status.unresolvable(str(err))
         except SelectorError as err:
@@ -234,21 +242,43 @@ class DynamicResources(Plugin):
         self, state: CycleState, group: GroupView, tries: Tries
     ) -> PodGroupPostFilterResult | Status:
         """Do for each member with claims what PostFilter does for a pod."""
-        if group.group.is_composite or (self._topology and group.group.topology_key):
+        if group.group.is_composite or (self._topology and _is_constrained(group.group)):
             return Status.unschedulable()
         if not tries.reached_pre_filter:
             return Status.error(NOT_FOUND)
         patches: list[ObjectPatch] = []
         known: dict[str, Attempt] = state.get(_MEMBERS) or {}
+        all_freed = True
         for pod in group.pods:
             attempt = known.get(pod.uid)
-            if attempt is not None and not attempt.is_empty:
-                freed = _freed(attempt, pod)
-                patches += () if freed is None else freed[1]
-        return PodGroupPostFilterResult(
-            Status.unschedulable("deallocation and deletion of ResourceClaims completed"),
-            patches=tuple(patches),
-        )
+            freed = None if attempt is None or attempt.is_empty else _freed(attempt, pod)
+            if freed is None:
+                all_freed = False
+            else:
+                patches += freed[1]
+        text = "deallocation and deletion of ResourceClaims completed"
+        if self._rules.of_groups and not all_freed and not group.scheduled:
+            given_up = self._given_up(group.group, known.values())
+            if given_up is not None:
+                text = given_up[0]
+                patches.append(given_up[1])
+        return PodGroupPostFilterResult(Status.unschedulable(text), patches=tuple(patches))
+
+    def _given_up(self, group: PodGroup, attempts: Iterable[Attempt]) -> tuple[str, ObjectPatch] | None:
+        """Return a text and the patch by which a group without a running member gives up a claim; None for
+        none. A claim that keeps members from a node loses its allocation, another one the group as its user.
+        """
+        for attempt in attempts:
+            for i in sorted(attempt.unavailable):
+                claim = attempt.claims[i].claim
+                users = claim.get("status.reservedFor") or []
+                if len(users) <= 1 and all(one.get("uid") == group.uid for one in users):
+                    return "deallocation of PodGroup ResourceClaim completed", deallocation(claim)
+        for claim in claims_of_group(group, self._allocator.claims):
+            users = claim.get("status.reservedFor") or []
+            if allocation_of(claim) is not None and any(one.get("uid") == group.uid for one in users):
+                return "ResourceClaim unreserved for PodGroup", without_consumer(claim, group.uid)
+        return None
 
     def _nothing_to_deallocate(self, reason: str) -> Status:
         return Status.unschedulable() if self._is_silent else Status.unschedulable(reason)
@@ -317,7 +347,7 @@ class DynamicResources(Plugin):
     def _claims_of(self, pod: Pod) -> list[KubeObject] | None:
         """Return the pod's claims. None: a claim is missing or must not be used."""
         try:
-            return claims_of(pod, self._allocator.claims)
+            return claims_of(pod, self._allocator.claims, of_groups=self._rules.of_groups)
         except ClaimError:
             return None
 
@@ -340,12 +370,35 @@ class DynamicResources(Plugin):
         others = tuple(name for name in wanted if name not in served)
         return ExtendedDemand(served, others, self._allocator.ledger.extended_claim_of(pod.uid))
 
-    def _root_of(self, pod: Pod) -> str:
-        """Return the key of the pod's group, or of the composite group above it; "" for none."""
+    def _groups_of(self, state: CycleState, pod: Pod) -> tuple[str, PodGroup | None]:
+        """Return the key of the pod's root group ("" for none), and the pod's own group.
+
+        Read once in a group's cycle: of a served plugin every read is a call.
+        """
+
+        def read() -> tuple[str, PodGroup | None]:
+            groups = self.handle.pod_groups()
+            root = groups.root(pod.group_key)
+            return pod.group_key if root is None else root.key, groups.object(pod.group_key)
+
         if not pod.group_key:
-            return ""
-        root = self.handle.pod_groups().root(pod.group_key)
-        return pod.group_key if root is None else root.key
+            return "", None
+        return read() if state.group is None else state.group.get_or_make(_GROUPS, read)
+
+    def _claims_to_use(self, pod: Pod, root_key: str, own: PodGroup | None) -> tuple[PodClaim, ...]:
+        """Return the pod's claims, with the group that each is reserved for. Raises ClaimError and
+        SelectorError.
+        """
+        of_groups = self._rules.of_groups
+        uses = uses_of(pod, self._allocator.claims, of_groups=of_groups)
+        if not uses or not of_groups or not group_name(pod):
+            return tuple(self._read(claim, root_key) for _, claim in uses)
+        if own is None:
+            raise ClaimError(f"pod group object not found for pod group {pod.group_key}")
+        return tuple(
+            replace(self._read(claim, root_key), consumer=consumer_of(entry, claim, own))
+            for entry, claim in uses
+        )
 
     def _read(self, claim: KubeObject, group: str) -> PodClaim:
         """Read a claim, with its allocation or that which a member of the pod's root group reserved.
@@ -410,6 +463,13 @@ class DynamicResources(Plugin):
 
 def _nobody() -> dict[str, Attempt]:
     return {}
+
+
+def _is_constrained(group: PodGroup) -> bool:
+    """Return True if the group says anything of topology, even an empty list of keys."""
+    return bool(group.topology_key) or (
+        group.object is not None and group.object.get("spec.schedulingConstraints") is not None
+    )
 
 
 def _freed(attempt: Attempt, pod: Pod) -> tuple[str, tuple[ObjectPatch, ...]] | None:

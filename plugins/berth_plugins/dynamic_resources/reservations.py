@@ -179,7 +179,7 @@ class Reservations:
             if one.requests is None and (claim is None or claim.ref.uid != one.uid):
                 raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
             claims.append(ClaimBinding(claim, one))
-        return Binding(pod, claims, self._turns, state.cycle_id)
+        return Binding(pod, claims, self._turns, state.cycle_id, self._allocator.rules.of_groups)
 
     def _settle(self, state: CycleState, binding: Binding) -> None:
         """Settle written claims: a claim counts itself as soon as the watch shows it."""

@@ -33,7 +33,7 @@ class Rules:
     thousandths. `strict_amounts`: a count or an amount that cannot be counted ends the attempt.
     `all_with_full_devices`: a request for all devices needs those without room too. `local_counters`: a slice
     with counters is only for the nodes that it names. `single_config`: a claim's configuration is allocated
-    once.
+    once. `of_groups`: groups of pods have claims, too.
     """
 
     taint_rules: bool = True
@@ -42,6 +42,7 @@ class Rules:
     all_with_full_devices: bool = True
     local_counters: bool = True
     single_config: bool = True
+    of_groups: bool = False
 
     @staticmethod
     def of(args: Mapping[str, Any]) -> Rules:
@@ -53,6 +54,7 @@ class Rules:
             all_with_full_devices=is_on(args, ALL_WITH_FULL_DEVICES, default=True),
             local_counters=is_on(args, LOCAL_COUNTER_SLICES, default=True),
             single_config=is_on(args, SINGLE_DEVICE_CONFIG, default=True),
+            of_groups=is_on(args, "DRAWorkloadResourceClaims", default=False),
         )
 
 

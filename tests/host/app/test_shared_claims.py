@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
-from support.device_objects import claim, device, device_class, pod_with, resource_slice
+from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
 from support.groups import condition_of, grouped, message_of, nodes_of, pod_group
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
@@ -240,3 +243,104 @@ async def test_gang_with_more_members_than_a_claim_can_have_users_does_not_start
         await world.settle()
         assert nodes_of(world, "g") == {}
         assert "resource claim default/a has 256 users" in message_of(world, "g-1")
+
+
+OF_GROUPS = {"DRAWorkloadResourceClaims": True}
+FOR_GROUP = {"name": "gpu", "resourceClaimTemplateName": "gpus"}
+
+
+def template() -> Json:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+
+
+def of_the_group(count: int) -> list[Json]:
+    """Return a gang whose members use the claim that is made for the group."""
+    made = [pod_group("g", least=count, resourceClaims=[FOR_GROUP])]
+    for i in range(count):
+        one = sharing(f"g-{i}")
+        one["spec"]["resourceClaims"] = [FOR_GROUP]
+        made.append(one)
+    return made
+
+
+@asynccontextmanager
+async def with_controller(world: World) -> AsyncIterator[World]:
+    """Run a world with the cluster's controller of claims."""
+    controller = ClaimController(world.server, of_groups=True)
+    async with world:
+        controller.start()
+        try:
+            yield world
+        finally:
+            controller.stop()
+
+
+async def ends(world: World, group: str, count: int) -> None:
+    """Wait until so many members of a group have a node."""
+    async with asyncio.timeout(60):
+        while len(nodes_of(world, group)) < count:
+            await world.settle()
+            await asyncio.sleep(0)
+
+
+def group_of(world: World) -> KubeObject:
+    found = world.server.get("scheduling.k8s.io/podgroups", ObjectRef(namespace="default", name="g"))
+    assert found is not None
+    return found
+
+
+async def test_claim_of_a_group_is_reserved_for_the_group_once(served: str) -> None:
+    objects = [*machines("n1", "n2"), template(), *of_the_group(3)]
+    async with with_controller(world_of(served, objects, gates=OF_GROUPS)) as world:
+        await ends(world, "g", 3)
+        await world.settle()
+        (made,) = world.server.list(CLAIMS)
+        group = group_of(world)
+        consumer = {
+            "apiGroup": "scheduling.k8s.io",
+            "resource": "podgroups",
+            "name": "g",
+            "uid": group.ref.uid,
+        }
+        assert made.get("status.reservedFor") == [consumer]
+        assert set(nodes_of(world, "g").values()) == {"n1"}
+        # A later member finds the claim reserved.
+        late = sharing("g-3")
+        late["spec"]["resourceClaims"] = [FOR_GROUP]
+        world.server.create(late)
+        await ends(world, "g", 4)
+        (made,) = world.server.list(CLAIMS)
+        assert made.get("status.reservedFor") == [consumer]
+
+
+async def test_without_the_gate_no_pod_may_use_the_claim_of_a_group() -> None:
+    async with with_controller(world_of("", [*machines("n1"), template(), *of_the_group(2)])) as world:
+        await until(lambda: len(list(world.server.list(CLAIMS))) == 1)
+        await world.settle()
+        assert nodes_of(world, "g") == {}
+
+
+async def test_group_that_finds_no_node_gives_up_its_claim() -> None:
+    group, *members = of_the_group(2)
+    async with with_controller(world_of("", [*machines("n1"), template(), group], gates=OF_GROUPS)) as world:
+        await until(lambda: len(list(world.server.list(CLAIMS))) == 1)
+        (made,) = world.server.list(CLAIMS)
+        consumer = {
+            "apiGroup": "scheduling.k8s.io",
+            "resource": "podgroups",
+            "name": "g",
+            "uid": group_of(world).ref.uid,
+        }
+        gone = claim("x", allocated=["n9/d0"])["status"]["allocation"]
+        status = {"allocation": gone, "reservedFor": [consumer]}
+        world.server.patch(CLAIMS, made.ref, {"status": status}, subresource="status")
+        for member in members:
+            world.server.create(member)
+        await ends(world, "g", 2)
+        assert set(nodes_of(world, "g").values()) == {"n1"}
+        assert devices_of(world, made.ref.name) == ["n1/d0"]

@@ -12,6 +12,7 @@ from berth_host.cluster.memory.server import ApiServer
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.device_objects import API, claim, exactly
+from support.groups import pod_group
 from support.hosts import pod
 
 Json = dict[str, Any]
@@ -41,9 +42,9 @@ def user(name: str = "p", *entries: Json) -> Json:
 class World:
     """A server with a running controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_groups: bool = False) -> None:
         self.server = ApiServer(ManualClock(1_767_225_600.0))
-        self.controller = ClaimController(self.server)
+        self.controller = ClaimController(self.server, of_groups=of_groups)
 
     async def given(self, *objects: Json) -> None:
         for item in objects:
@@ -204,3 +205,87 @@ async def test_deleted_claim_waits_for_its_consumers(world: World) -> None:
     assert consumers(world.claims()[0]) == ["p"]
     await world.delete_pod()
     assert world.claims() == []
+
+
+GROUPS = "scheduling.k8s.io/podgroups"
+
+
+def sharing_group(*entries: Json) -> Json:
+    claims = [*entries] or [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+    return pod_group("g", least=2, resourceClaims=claims)
+
+
+def in_group(name: str, *entries: Json) -> Json:
+    made = user(name, *entries)
+    made["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    return made
+
+
+def names_of(item: KubeObject | None) -> dict[str, str]:
+    assert item is not None
+    return {one["name"]: one["resourceClaimName"] for one in item.get("status.resourceClaimStatuses") or ()}
+
+
+@pytest.fixture
+async def grouping() -> AsyncIterator[World]:
+    """A server whose controller makes the claims of groups."""
+    world = World(of_groups=True)
+    world.controller.start()
+    yield world
+    world.controller.stop()
+
+
+@pytest.mark.parametrize("first", ["group", "pods", "template"])
+async def test_members_get_the_claim_that_is_made_for_their_group(grouping: World, first: str) -> None:
+    parts = {
+        "template": [template()],
+        "group": [sharing_group()],
+        "pods": [in_group("one"), in_group("two"), user("alone")],
+    }
+    await grouping.given(*parts.pop(first))
+    for others in parts.values():
+        await grouping.given(*others)
+    group = grouping.server.get(GROUPS, ObjectRef(name="g", namespace="default"))
+    made = names_of(group)
+    assert group is not None
+    assert names_of(grouping.pod("one")) == names_of(grouping.pod("two")) == made
+    assert names_of(grouping.pod("alone"))["gpu"] != made["gpu"]
+    claims = {one.ref.name: one for one in grouping.server.list(CLAIMS)}
+    assert len(claims) == 2
+    owner = claims[made["gpu"]].get("metadata.ownerReferences")[0]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("PodGroup", "g", group.ref.uid)
+    assert owner["apiVersion"] == "scheduling.k8s.io/v1beta1"
+    assert made["gpu"].startswith("g-gpu-")
+
+
+async def test_entry_that_differs_from_that_of_the_group_is_the_pods_own(grouping: World) -> None:
+    own = {"name": "other", "resourceClaimTemplateName": "gpus"}
+    await grouping.given(template(), sharing_group(), in_group("one", own))
+    claim = next(one for one in grouping.server.list(CLAIMS) if one.ref.name.startswith("one-other-"))
+    assert claim.get("metadata.ownerReferences")[0]["kind"] == "Pod"
+
+
+async def test_claim_of_a_group_is_released_and_deleted_with_the_group_not_with_a_member(
+    grouping: World,
+) -> None:
+    await grouping.given(template(), sharing_group(), in_group("one"))
+    group = grouping.server.get(GROUPS, ObjectRef(name="g", namespace="default"))
+    assert group is not None
+    (claim,) = grouping.server.list(CLAIMS)
+    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": group.ref.uid}
+    status = {"allocation": ALLOCATION, "reservedFor": [consumer]}
+    grouping.server.patch(CLAIMS, claim.ref, {"status": status}, subresource="status")
+    grouping.server.patch(CLAIMS, claim.ref, {"metadata": {"finalizers": [FINALIZER]}})
+    grouping.server.delete("pods", ObjectRef(name="one", namespace="default"), grace_period_s=0)
+    await grouping.quiet()
+    (claim,) = grouping.server.list(CLAIMS)
+    assert claim.get("status.reservedFor") == [consumer]
+    grouping.server.delete(GROUPS, group.ref)
+    await grouping.quiet()
+    assert list(grouping.server.list(CLAIMS)) == []
+
+
+async def test_without_the_gate_each_member_gets_a_claim_of_its_own(world: World) -> None:
+    await world.given(template(), sharing_group(), in_group("one"), in_group("two"))
+    owners = {one.get("metadata.ownerReferences")[0]["name"] for one in world.server.list(CLAIMS)}
+    assert owners == {"one", "two"}
