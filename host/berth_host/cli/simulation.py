@@ -194,7 +194,7 @@ async def hosted(
 ) -> AsyncIterator[tuple[Host, Settling]]:
     """Yield the started host, and what runs it until nothing changes any more. `say`: as for `run`."""
     host = _host(prepared)
-    of_groups = prepared.loaded.gates.is_enabled(GROUP_CLAIMS_GATE)
+    of_groups = prepared.configuration.gates.is_enabled(GROUP_CLAIMS_GATE)
     claims = ClaimController(prepared.server, of_groups=of_groups)
     controllers = (VolumeController(prepared.server), claims)
     telling = asyncio.create_task(tell_waits(host.attachments.attached_places.awaited, say))

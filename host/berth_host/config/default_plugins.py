@@ -137,6 +137,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         reads_gates=(
             "DRADeviceTaintRules",
             "DRAFractionalCapacityRange",
+            "DRASchedulerFilterTimeout",
             "DRAWorkloadResourceClaims",
             "TopologyAwareWorkloadScheduling",
         ),

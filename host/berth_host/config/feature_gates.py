@@ -2,7 +2,7 @@
 
 Given gates are checked and merged here, by the loader; defaulting, validation and the default plugin
 table then call `is_enabled`. A gate that bears on no scheduling is accepted and has no effect, as a command
-line of kube-scheduler's may name it all the same.
+line of kube-scheduler's may name it all the same. So is one of `unread_gates`, with a warning.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
 from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, FeatureGate, Stage
+from berth_host.config.unread_gates import unread_warnings
 
 _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
@@ -20,10 +21,11 @@ _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta":
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
     """The gates in effect: the defaults with the given ones on top. `warnings`: given gates that a later
-    release removes."""
+    release removes. `without_effect`: warnings about values that change nothing (`unread_gates`)."""
 
     values: Mapping[str, bool]
     warnings: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
 
     def is_enabled(self, gate: str) -> bool:
         """Return True if a gate of `FEATURE_GATES` or of the version is on. A gate that the version does not
@@ -60,7 +62,8 @@ def resolve_feature_gates(
     findings = _missing_requirements(values, known)
     if findings:
         raise ConfigurationError("validation", findings, source=source)
-    return FeatureGates(values, tuple(_leaving(given, known)))
+    defaults = {name: gate.default for name, gate in known.items()}
+    return FeatureGates(values, tuple(_leaving(given, known)), tuple(unread_warnings(values, defaults)))
 
 
 def _unknown(given: Mapping[str, bool], gates: Mapping[str, FeatureGate]) -> list[Finding]:

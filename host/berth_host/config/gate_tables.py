@@ -1,7 +1,8 @@
 """The feature gates of kube-scheduler by version: stage, default, lock, and the gates that each one needs.
 
 `feature_gates` checks and merges the given gates with these tables. kube-scheduler knows the gates of all of
-Kubernetes; those that bear on scheduling are in `FEATURE_GATES`, and only these have an effect here.
+Kubernetes; those that bear on scheduling are in `FEATURE_GATES`, and only these have an effect here, but for
+those of `unread_gates`.
 `tests/cluster/record_feature_gates.py` records the binary's answer to every gate.
 
 Source: `pkg/features/kube_features.go` of kubernetes v1.37.2 and v1.36.2, and `features/kube_features.go` of
@@ -59,6 +60,7 @@ FEATURE_GATES: Final[Mapping[str, FeatureGate]] = {
     "DRADeviceTaints": _GA,
     "DRAExtendedResource": _GA_LOCKED,
     "DRAFractionalCapacityRange": FeatureGate(False, Stage.BETA, requires=("DRAConsumableCapacity",)),
+    "DRAListTypeAttributes": _ALPHA_OFF,
     "DRANodeAllocatableResources": _ALPHA_OFF,
     "DRAOptionalNodeOperations": _ALPHA_OFF,
     "DRAPartitionableDevices": _BETA_ON,
@@ -108,7 +110,6 @@ _OTHER_ALPHA: Final = (
     "ConsistentListFromCacheSkipTimeoutFallback",
     "ContainerStopSignals",
     "CrossNamespaceVolumeDataSource",
-    "DRAListTypeAttributes",
     "DRAPartitionableDevicesType",
     "DRAResourcePoolStatus",
     "DefaultPodSysctls",

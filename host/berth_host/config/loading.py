@@ -143,7 +143,10 @@ def _read_and_load(text: str, given: _Given, older: Callable[[], OlderForms] | N
     make = None if older is None else cache(older)
     joins_rest = None if make is None else lambda root: not _is_v1(root) and make().is_older(root)
     documents = _read(text, given.source, joins_rest)
-    root, warnings = documents.scheduler, (*given.gates.warnings, *documents.warnings)
+    root, warnings = (
+        documents.scheduler,
+        (*given.gates.warnings, *given.gates.without_effect, *documents.warnings),
+    )
     if make is None or root is None or _is_v1(root):
         return _load(documents, given, warnings, form=None)
     forms = make()

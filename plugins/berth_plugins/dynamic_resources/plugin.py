@@ -78,6 +78,7 @@ _MEMBERS: Final = "members"
 """In the state of a group's cycle: the attempts of its members with wishes, by uid."""
 _GROUPS: Final = "groups"
 """In the state of a group's cycle: the key of its root group, and the group."""
+FILTER_TIMEOUT_GATE: Final = "DRASchedulerFilterTimeout"
 TOPOLOGY_GATE: Final = "TopologyAwareWorkloadScheduling"
 _NOTHING: Final = Attempt(Pod(name=""))
 """The state of all pods that need no devices. It holds no reference to a pod."""
@@ -121,6 +122,8 @@ class DynamicResources(Plugin):
         self._is_silent = is_on(args, SILENT_DEALLOCATION, default=True)
         self._rules = Rules.of(args)
         self._filter_timeout_s = duration_s(args, "filterTimeout", "filterTimeout", 10.0)
+        if not is_on(args, FILTER_TIMEOUT_GATE, default=True):
+            self._filter_timeout_s = 0.0
         self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
         self._made: tuple[Allocator, Reservations] | None = None
 

@@ -16,6 +16,7 @@ from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import ALL_POINTS, DEFAULT_PLUGINS
 from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
 from berth_host.config.gate_tables import FEATURE_GATES
+from berth_host.config.unread_gates import UNREAD_GATES
 from berth_host.plugins.registry import GROUP
 from berth_sdk.duration import format_duration
 from berth_sdk.events import COMMON, POD_RESOURCES, EventInterest
@@ -70,10 +71,11 @@ def feature_gates() -> str:
             "on" if gate.default else "off",
             "yes" if gate.is_locked else "no",
             codes(gate.requires),
+            UNREAD_GATES.get(name, ""),
         )
         for name, gate in FEATURE_GATES.items()
     ]
-    return table(("Gate", "Stage", "Default", "Locked", "Needs"), rows)
+    return table(("Gate", "Stage", "Default", "Locked", "Needs", "Has no effect"), rows)
 
 
 def differences() -> str:

@@ -11,6 +11,9 @@ import pytest
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.feature_gates import resolve_feature_gates
 from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, KNOWN_GATES_1_36, FeatureGate, Stage
+from berth_host.config.loading import default_configuration
+from berth_host.config.unread_gates import UNREAD_GATES, unread_warnings
+from berth_host.plugins.registry import ClassRegistry
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 RECORDED: Final[dict[str, tuple[Mapping[str, FeatureGate], dict[str, Any]]]] = {
@@ -184,3 +187,27 @@ def test_gates_need_gates_that_exist(known: dict[str, FeatureGate]) -> None:
 
 def test_gates_that_bear_on_scheduling_are_known() -> None:
     assert FEATURE_GATES.items() <= KNOWN_GATES.items()
+
+
+@pytest.mark.parametrize("gate", sorted(UNREAD_GATES))
+def test_value_that_has_no_effect_is_said(gate: str) -> None:
+    default = KNOWN_GATES[gate].default
+    value = str(not default).lower()
+    assert unread_warnings({gate: not default}, {gate: default}) == [
+        f"feature gate {gate}={value} has no effect: {UNREAD_GATES[gate]}; leave the gate out"
+    ]
+    assert unread_warnings({gate: default}, {gate: default}) == []
+    assert unread_warnings({gate: not default}, {}) == [], "the version does not have the gate"
+
+
+def test_loaded_configuration_warns_of_a_gate_without_effect() -> None:
+    loaded = default_configuration(
+        registered=ClassRegistry().points(), feature_gates={"SchedulerPopFromBackoffQ": False}
+    )
+    (warning,) = loaded.warnings
+    assert warning.startswith("feature gate SchedulerPopFromBackoffQ=false has no effect: ")
+
+
+def test_gate_that_does_something_is_not_said_to_have_no_effect() -> None:
+    given = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True, "StorageCapacityScoring": False}
+    assert resolve_feature_gates(given, source="f").without_effect == ()
