@@ -15,6 +15,24 @@ BerthError
 
 from __future__ import annotations
 
+from typing import Final
+
+MAX_SHOWN: Final = 80
+"""The most characters of a value that a message quotes."""
+
+
+def shown(value: object) -> str:
+    """Return a value for a message. A long one, which any user may have written, is cut; its size is said."""
+    if isinstance(value, str | bytes) and len(value) > MAX_SHOWN:
+        return f"{value[:MAX_SHOWN]!r}... ({len(value)} characters)"
+    if isinstance(value, dict | list):
+        kind = "map" if isinstance(value, dict) else "list"
+        return f"a {kind} of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > 8 * MAX_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 2 * MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"
+
 
 class BerthError(Exception):
     """Root of all errors that the SDK raises on purpose."""
@@ -26,7 +44,7 @@ class QuantityError(BerthError, ValueError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"{value!r} is not a quantity: write digits with an optional suffix,"
+            f"{shown(value)} is not a quantity: write digits with an optional suffix,"
             ' such as "500m", "2" or "1.5Gi"'
         )
 

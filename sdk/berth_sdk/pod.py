@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from berth_sdk.errors import ObjectError
+from berth_sdk.errors import ObjectError, shown
 from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
 from berth_sdk.parsing.frozen import draft_of, drafting_copier
 from berth_sdk.parsing.object_fields import items, mapping, strings
@@ -348,7 +348,7 @@ def timestamp(text: str | None) -> float | None:
     try:
         return _unix_seconds(text)
     except (TypeError, ValueError) as err:
-        raise ObjectError("", f"{text!r} is not an RFC 3339 time") from err
+        raise ObjectError("", f"{shown(text)} is not an RFC 3339 time") from err
 
 
 @lru_cache(maxsize=256)

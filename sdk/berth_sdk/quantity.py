@@ -9,52 +9,60 @@ Source: apimachinery `api/resource/quantity.go` (rules and suffixes).
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from berth_sdk.errors import QuantityError
 
 NANO: Final = 10**9
-_SUFFIXES: Final[dict[str, Fraction]] = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60),
-}
+_POWERS_OF_TEN: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_POWERS_OF_TWO: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _PATTERN: Final = re.compile(
-    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?)",
+    r"([+-]?)0*(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d{1,18})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?)",
     re.ASCII,
 )
 _MAX_INT64: Final = 2**63 - 1
+_MOST_DIGITS: Final = 40
+"""A value with more digits before its point counts as 10**40: no sum of such values fits anywhere."""
+_KEPT_DIGITS: Final = 100
+_NANO_DIGITS: Final = 9
+_CACHED_LENGTH: Final = 64
+"""The longest text that is cached: any user may write long ones."""
 Quantity = str | int | float
 
 
-@lru_cache(maxsize=16384)
 def _parse(text: str) -> int:
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise QuantityError(text)
-    sign, digits, exponent, suffix = match.groups()
-    scale = _SUFFIXES[suffix or ""] if exponent is None else Fraction(10) ** int(exponent)
-    try:
-        value = Fraction(digits.rstrip(".")) * scale * NANO
-    except ValueError as err:  # thousands of digits
-        raise QuantityError(text) from err
-    nano = -(-value.numerator // value.denominator)
+    sign, whole, decimals, only_decimals, exponent, suffix = match.groups()
+    decimals = decimals or only_decimals or ""
+    digits = ((whole or "") + decimals).lstrip("0")
+    if not digits:
+        return 0
+    power = int(exponent) if exponent else _POWERS_OF_TEN.get(suffix or "", 0)
+    power -= len(decimals)
+    if len(digits) > _KEPT_DIGITS:
+        # The result is rounded up, so of the other digits it matters only whether one is not zero.
+        rest = digits[_KEPT_DIGITS:]
+        digits = digits[:_KEPT_DIGITS] + ("1" if rest.strip("0") else "0")
+        power += len(rest) - 1
+    is_binary = suffix in _POWERS_OF_TWO
+    size = len(digits) + power
+    if size > _MOST_DIGITS:
+        nano = NANO * (_MAX_INT64 if is_binary else 10**_MOST_DIGITS)
+    elif size < -_MOST_DIGITS:
+        nano = 1
+    else:
+        power += _NANO_DIGITS
+        mantissa = int(digits) << _POWERS_OF_TWO.get(suffix, 0)
+        nano = mantissa * 10**power if power >= 0 else -(-mantissa // 10**-power)
+        if is_binary:
+            nano = min(nano, NANO * _MAX_INT64)
     return -nano if sign == "-" else nano
+
+
+_parse_cached: Final = lru_cache(maxsize=16384)(_parse)
 
 
 def nano_value(value: Quantity) -> int:
@@ -64,7 +72,7 @@ def nano_value(value: Quantity) -> int:
     1500000000
     """
     if isinstance(value, str):
-        return _parse(value)
+        return _parse_cached(value) if len(value) <= _CACHED_LENGTH else _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(value)
     return value * NANO if isinstance(value, int) else _parse(repr(value))

@@ -71,12 +71,14 @@ class WatchedHost:
         seams = QueueSeams(pods=self.stores, profiles={DEFAULT_SCHEDULER_NAME: profile}, observer=self.notes)
         self.queue = SchedulingQueue(QueueConfig(), self.clock, seams)
         self.reports: list[EventRecord] = []
+        self.refusals: list[tuple[str, str]] = []
         handled = Handled(
             stores=self.stores,
             cache=self.cache,
             queue=self.queue,
             attempts=self.attempts,
             report=self.reports.append,
+            refused_pod=lambda pod, message: self.refusals.append((pod.name, message)),
         )
         self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME], groups=groups)
         self.failures = FailureHandler(self.queue, self.stores, self.cache.forget, self.written)

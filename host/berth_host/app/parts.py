@@ -343,6 +343,7 @@ class HostParts:
                 queue=self.queue,
                 attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
                 report=self._write_event,
+                refused_pod=self.status.refused,
                 rules=rules,
                 coscheduling=self.coscheduling if self.shadow is None else None,
                 holds=self.holds,

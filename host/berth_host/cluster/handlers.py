@@ -26,11 +26,13 @@ from berth_host.cluster.changes import event_resource, node_changes, nomination_
 from berth_host.cluster.coscheduling import POD_GROUPS as COSCHEDULING_GROUPS
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.port import EventRecord, WatchEvent
+from berth_host.cluster.readable_part import readable_part
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy, instant_s
+from berth_host.model.compact_json import json_bytes
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted, label_of, reservation_freed
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
@@ -38,6 +40,8 @@ log = get_logger()
 
 REFUSED: Final = "FailedParsing"
 """The reason of the Kubernetes event about an object that cannot be read."""
+MAX_PROBLEM: Final = 600
+"""The most characters of an error about an object, in the log and in its event."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _GROUPS: Final = (POD_GROUP, COMPOSITE_POD_GROUP)
 _KIND_OF_KEY: Final = {COSCHEDULING_GROUPS: COSCHEDULING}
@@ -85,10 +89,18 @@ class GroupHolds(Protocol):
 class Handled:
     """The parts that receive the changes.
 
+<<<<<<< HEAD
     `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
     kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups, while
     the host schedules these groups (`EventHandlers.schedule_coscheduling`); None: nothing writes them.
     `holds`: None where no group holds room. `rivals`: None where nobody looks for a second scheduler.
+=======
+    `report` writes a Kubernetes event about an object that cannot be read. `refused_pod` writes the condition
+    of a pending pod that cannot be read. `rules`: those of the version of kube-scheduler that is followed.
+    `coscheduling`: writes the statuses of coscheduling's PodGroups, while the host schedules these groups
+    (`EventHandlers.schedule_coscheduling`); None: nothing writes them. `holds`: None where no group holds
+    room.
+>>>>>>> 4b56b400 (reading: count what can be read of a pod; opaque parameters and enormous quantities)
     """
 
     stores: ObjectStores
@@ -96,6 +108,7 @@ class Handled:
     queue: SchedulingQueue
     attempts: Attempts
     report: Callable[[EventRecord], None] = field(default=lambda _: None)
+    refused_pod: Callable[[Pod, str], None] = field(default=lambda _pod, _message: None)
     rules: HostRules = RULES_1_37
     coscheduling: PodGroupStatuses | None = None
     holds: GroupHolds | None = None
@@ -125,6 +138,9 @@ class EventHandlers:
         self._rivals = targets.rivals
         self._has_coscheduling = False
         self._group_kinds = frozenset(_GROUPS if groups else ())
+        self._refused_pod = targets.refused_pod
+        self._said: dict[tuple[str, str, str], str] = {}
+        """The problems of the objects that cannot be read now, which were said."""
         self.refused: Counter[str] = Counter()
 
     def schedule_coscheduling(self) -> None:
@@ -158,8 +174,9 @@ class EventHandlers:
         """Apply one change; skip an object whose resource version is already stored.
 
         kube-scheduler requeues pods for an update to the same version (as `take_over` does); here a relist
-        must not requeue pods. An object that cannot be read is counted, reported in the log and in a
-        Kubernetes event, and skipped: its last readable version stays stored.
+        must not requeue pods. An object that cannot be read is counted, reported once in the log and
+        in a Kubernetes event, and skipped: its last readable version stays stored. What can be read of a pod
+        counts on its node.
 
         Raises InvariantError when a bound pod changed its node: the watch, or the cache, is broken.
         """
@@ -170,6 +187,8 @@ class EventHandlers:
         try:
             if again or not self._is_known(event):
                 self.take_over(event)
+                if self._said:
+                    self._recovered(event)
         except InvariantError:
             raise
         except Exception as err:  # noqa: BLE001
@@ -205,22 +224,71 @@ class EventHandlers:
         return known is not None and known.resource_version == ref.resource_version and known.uid == ref.uid
 
     def _refuse(self, event: WatchEvent, err: Exception) -> None:
+        problem = _problem_of(err)
+        item = event.new or event.old
+        ref = _ref_of(item)
+        part = None
+        if event.kind == "Pod" and event.new is not None:
+            part = self._take_readable_part(event.new)
+        what = (event.kind, ref.key, ref.uid)
+        if self._said.get(what) == problem and ref.name:
+            return
+        self._said[what] = problem
         self.refused[event.kind] += 1
-        problem = str(err) if isinstance(err, BerthError) else f"{type(err).__name__}: {err}"
-        ref = _ref_of(event.new or event.old)
-        log.error("watch.object_refused", kind=event.kind, object=ref.key, error=problem)
-        if ref.name:
-            self._report(
-                EventRecord(
-                    regarding=ref,
-                    regarding_kind=event.kind,
-                    type="Warning",
-                    reason=REFUSED,
-                    action="Reading",
-                    note=f"this {event.kind} cannot be read and is skipped: {problem}",
-                    reporter=self._reporter,
-                )
+        size_bytes = 0 if item is None else len(json_bytes(item.parsed))
+        log.error(
+            "watch.object_refused", kind=event.kind, object=ref.key, error=problem, size_bytes=size_bytes
+        )
+        if not ref.name:
+            return
+        note = f"this {event.kind} cannot be read and is skipped: {problem}"
+        if part is not None:
+            note = f"this Pod cannot be read: {problem}"
+            if part.node_name:
+                note += "; what can be read of its requests counts on its node"
+            elif self._is_ours(part):
+                self._refused_pod(part, f"{note}; correct the field, or delete the pod")
+        self._report(
+            EventRecord(
+                regarding=ref,
+                regarding_kind=event.kind,
+                type="Warning",
+                reason=REFUSED,
+                action="Reading",
+                note=note,
+                reporter=self._reporter,
             )
+        )
+
+    def _recovered(self, event: WatchEvent) -> None:
+        """Forget that an object could not be read: it was read, or it is gone."""
+        ref = _ref_of(event.new or event.old)
+        self._said.pop((event.kind, ref.key, ref.uid), None)
+
+    def _take_readable_part(self, item: KubeObject) -> Pod | None:
+        """Apply what can be read of a pod: its end, and its place on a node. Its last known state counts
+        where it has one.
+        """
+        try:
+            found = readable_part(item)
+            part = None if found is None else self._read_pod(found)
+        except Exception:  # noqa: BLE001  # not even a map
+            return None
+        if part is None:
+            return None
+        old = self._stores.pod(part.key)
+        if old is not None and (old.uid != part.uid or _is_finished(part)):
+            self._pod_deleted(old)
+            old = None
+        if part.node_name and not _is_finished(part):
+            if old is None:
+                self._stores.put_pod(part)
+                self._assigned(part)
+            elif not old.node_name:
+                bound = old.on_node(part.node_name)
+                self._stores.put_pod(bound)
+                self._pod_updated(old, bound)
+        return part
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -455,6 +523,12 @@ def _ref_of(item: KubeObject | None) -> ObjectRef:
         return ObjectRef(name="")
     parts = (ref.name, ref.namespace, ref.uid, ref.resource_version)
     return ref if all(isinstance(part, str) for part in parts) else ObjectRef(name="")
+
+
+def _problem_of(err: Exception) -> str:
+    """Return the error's text, cut: it may quote what any user wrote."""
+    text = str(err) if isinstance(err, BerthError) else f"{type(err).__name__}: {err}"
+    return text if len(text) <= MAX_PROBLEM else f"{text[:MAX_PROBLEM]}... ({len(text)} characters)"
 
 
 def _is_finished(pod: Pod) -> bool:

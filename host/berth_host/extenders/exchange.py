@@ -25,6 +25,7 @@ from urllib.request import getproxies
 
 import aiohttp
 import orjson
+from berth_sdk.json.reader import read_json
 from berth_sdk.wire.traces import TRACEPARENT
 from berth_sdk.wire.verification import verify_as_go
 from yarl import URL
@@ -86,8 +87,19 @@ class _Progress:
         try:
             orjson.loads(body)
         except orjson.JSONDecodeError:
-            return None
+            return _shallow(body)
         return body
+
+
+def _shallow(body: bytes) -> bytes | None:
+    """Return an answer with null in place of what is nested too deeply for any parser; None for no JSON.
+
+    An extender sends back the nodes that it got, and of these only the names are read.
+    """
+    try:
+        return orjson.dumps(read_json(body), default=lambda _: None)
+    except ValueError:
+        return None
 
 
 class Exchange:

@@ -18,6 +18,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.model.compact_json import json_bytes
+
 _LEFT_OUT: Final = frozenset({"kind", "apiVersion"})
 """An object in a request has neither, as in a list of the API server."""
 
@@ -145,7 +147,7 @@ def _object_bytes(item: KubeObject | None) -> bytes:
     if item is None:
         return b"null"
     was_parsed = item.is_parsed
-    encoded = orjson.dumps({key: value for key, value in item.parsed.items() if key not in _LEFT_OUT})
+    encoded = json_bytes({key: value for key, value in item.parsed.items() if key not in _LEFT_OUT})
     if not was_parsed:
         item.release()
     return encoded

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from berth_sdk.errors import BerthError
+from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.pod import Pod
 from berth_sdk.pod_requests import requests_of
 
@@ -67,7 +68,9 @@ def _limits(pod: Pod) -> Mapping[str, int]:
     if pod.object is None:
         return {}
     # The cache keeps a bound pod as bytes; a parsed form would stay in memory.
-    spec = (pod.object.parsed if pod.object.is_parsed else json.loads(pod.object.raw)).get("spec") or {}
+    spec = (
+        pod.object.parsed if pod.object.is_parsed else finish(object_steps("Pod", pod.object.raw, json.loads))
+    ).get("spec") or {}
     wanted = {**spec, "overhead": {}}
     for field in ("containers", "initContainers"):
         wanted[field] = [_limited(container) for container in spec.get(field) or ()]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import orjson
+from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import state_pb2
@@ -21,6 +22,7 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.message_limit import CURE
 
 from berth_host.errors import HostError
+from berth_host.model.compact_json import json_bytes
 from berth_host.model.state_changes import NodeChange, ObjectChange, StateChanges
 
 __all__ = ["StateEncoder", "StateSource", "StateTooLargeError", "fits_in_call"]
@@ -175,10 +177,10 @@ def _object(item: KubeObject, dropped: tuple[str, ...]) -> pb.KubeObject:
     if not dropped:
         return wire.encode_object(item)
     # Not `item.parsed`, which would keep the parsed form in memory.
-    parsed = orjson.loads(item.raw)
+    parsed = finish(object_steps(item.kind, item.raw, orjson.loads))
     for path in dropped:
         _drop(parsed, path.split("."))
-    return wire.encode_object(KubeObject(item.api_version, item.kind, raw=orjson.dumps(parsed)))
+    return wire.encode_object(KubeObject(item.api_version, item.kind, raw=json_bytes(parsed)))
 
 
 def _drop(value: Any, path: list[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.status import Code, Status
 
 from berth_host.errors.cluster import ClusterError
 from berth_host.log import get_logger
@@ -69,6 +70,12 @@ class PodStatusWriter:
         )
         if condition or is_news:
             self.in_order(pod, partial(self._write_failure, pod, condition, nominated))
+
+    def refused(self, pod: Pod, message: str) -> None:
+        """Write the condition PodScheduled=False of a pod that cannot be read, and so is not queued."""
+        failure = Failure(status=Status(Code.ERROR), message=message, nominated=None)
+        if condition := self._condition(pod, failure):
+            self.in_order(pod, partial(self._write_failure, pod, condition, None))
 
     async def _write_failure(self, pod: Pod, condition: dict[str, Any], nominated: str | None) -> None:
         """Patch the differences from the pod's status, after the earlier writes."""

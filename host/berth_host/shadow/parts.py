@@ -63,6 +63,9 @@ class SilentStatus(PodStatusWriter):
     def attempt_failed(self, pod: Pod, failure: Failure) -> None:
         """Do nothing."""
 
+    def refused(self, pod: Pod, message: str) -> None:
+        """Do nothing."""
+
     def event(
         self,
         pod: Pod,

@@ -5,12 +5,12 @@ A node that offers an extended resource provides it itself. On other nodes, devi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from berth_sdk.json.writer import write_json
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -91,7 +91,8 @@ class Wishes:
         if not claims:
             return None
         # The mappings follow from the names of the requests and of the containers.
-        key = json.dumps([[claim.spec for claim in claims], mappings], sort_keys=True)
+        written = write_json([[claim.spec for claim in claims], mappings], sort_keys=True)
+        key = written.decode(errors="surrogateescape")
         return Wish(key, claims, mappings)
 
 

@@ -52,8 +52,11 @@ def finish(steps: Steps) -> Any:
             return end.value
 
 
-def object_steps(kind: str, document: bytes, decode: Callable[[bytes], Any]) -> Steps:
-    """Parse an object. `decode` raises ValueError or RecursionError for what it does not read.
+def object_steps(
+    kind: str, document: bytes, decode: Callable[[bytes], Any], *, only_decode: bool = False
+) -> Steps:
+    """Parse an object. `decode` raises ValueError or RecursionError for what it does not read; `only_decode`:
+    such an object is refused.
 
     Raises ValueError for bytes that are no JSON.
     """
@@ -65,6 +68,8 @@ def object_steps(kind: str, document: bytes, decode: Callable[[bytes], Any]) -> 
     try:
         value = decode(content)
     except (ValueError, RecursionError):
+        if only_decode:
+            raise
         value = yield from reading(content)
     else:
         value = bounded(kind, value, content)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from berth_sdk.errors import ObjectError
+from berth_sdk.errors import ObjectError, shown
 
 _EMPTY: Final[Mapping[str, Any]] = {}
 
@@ -56,5 +56,5 @@ def integer(value: Any, path: str) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ObjectError(path, f"must be an integer, not {value!r}")
+        raise ObjectError(path, f"must be an integer, not {shown(value)}")
     return value

@@ -7,7 +7,6 @@ contract's common.proto, identity.proto and scheduling.proto.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, NodeMode
+from berth_sdk.json.writer import write_json
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from berth_sdk.pod_fields import PodField
@@ -36,7 +36,6 @@ _HINTS: Final = {
 }
 _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!berth.io/none")
 """No event: its selector matches no object."""
-_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _BITMAP_FROM: Final = 32
 """The number of names from which on a bitmap is shorter."""
 
@@ -129,7 +128,7 @@ WRITERS: Final[Mapping[str, Convert]] = {
     "ObjectRef": lambda _call, ref: wire.encode_ref(ref),
     "ObjectPatch": lambda _call, patch: encode_patch(patch),
     "Action": lambda _call, action: _ACTIONS[action],
-    "json": lambda _call, body: _JSON.encode(dict(body)).encode(),
+    "json": lambda _call, body: write_json(dict(body)),
     "Duration": lambda _call, seconds: wire.encode_duration(seconds),
     "PlacementNodes": lambda call, placement: encode_placement(placement, call.mode),
     "PlacementAssignment": lambda _call, one: encode_assignments([one])[0],

@@ -385,9 +385,71 @@ def test_unreadable_object_is_counted_reported_and_skipped(
     for event in host.reports:
         assert (event.regarding.name, event.regarding_kind, event.type) == ("odd", kind, "Warning")
         assert (event.reason, event.reporter) == ("FailedParsing", "default-scheduler")
-        assert f"this {kind} cannot be read and is skipped: " in event.note
+        assert f"this {kind} cannot be read" in event.note
     named = isinstance(item["metadata"], dict) and item["metadata"]["name"] == "odd"
     assert len(host.reports) == named
+
+
+def unreadable_pod(name: str, *, version: str = "5", **spec: Any) -> KubeObject:
+    """A pod with a field that Kubernetes would refuse, beside requests that can be read."""
+    wrong = {"name": "b", "resources": {"requests": {"cpu": "x" * 5_000, "memory": "1Gi"}}}
+    right = {"name": "a", "resources": {"requests": {"cpu": "500m"}}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": version}
+    parsed = {
+        "metadata": metadata,
+        "spec": {"containers": [right, wrong], **spec},
+        "status": {"phase": "Pending"},
+    }
+    return KubeObject("v1", "Pod", parsed=parsed)
+
+
+def test_unreadable_pod_counts_on_its_node_with_what_can_be_read(host: WatchedHost) -> None:
+    host.node("n1")
+    odd = unreadable_pod("odd", nodeName="n1")
+    host.handlers.handle(WatchEvent("Pod", None, odd))
+    found = host.stores.pod("default/odd")
+    assert found is not None
+    assert (found.requests, found.node_name) == ({"cpu": 500, "memory": 2**30}, "n1")
+    assert host.cache.get_pod("uid-odd") is not None
+    (event,) = host.reports
+    assert event.note.endswith("; what can be read of its requests counts on its node")
+    assert len(event.note) < 1_000
+    # Its deletion frees the room.
+    host.handlers.handle(WatchEvent("Pod", odd, None))
+    assert host.cache.get_pod("uid-odd") is None
+
+
+def test_unreadable_change_of_a_pod_keeps_its_last_state_and_takes_its_node_and_its_end(
+    host: WatchedHost,
+) -> None:
+    host.node("n1")
+    host.pod("odd", requests={"cpu": "2"})
+    assert host.queued == {"odd": "active"}
+    host.handlers.handle(WatchEvent("Pod", None, unreadable_pod("odd", version="6", nodeName="n1")))
+    found = host.stores.pod("default/odd")
+    assert found is not None
+    assert (found.requests["cpu"], found.node_name, host.queued) == (2_000, "n1", {})
+    ended = unreadable_pod("odd", version="7", nodeName="n1")
+    ended.parsed["status"]["phase"] = "Failed"
+    host.handlers.handle(WatchEvent("Pod", None, ended))
+    assert (host.stores.pod("default/odd"), host.cache.get_pod("uid-odd")) == (None, None)
+
+
+def test_unreadable_pending_pod_gets_a_condition_and_is_said_once(host: WatchedHost) -> None:
+    for version in ("5", "6", "7"):
+        host.handlers.handle(WatchEvent("Pod", None, unreadable_pod("odd", version=version)))
+    assert host.queued == {}
+    assert host.handlers.refused == {"Pod": 1}
+    assert len(host.reports) == 1
+    ((pod, message),) = set(host.refusals)
+    assert pod == "odd"
+    assert "spec.containers[1].resources.requests.cpu" in message
+    assert "(5000 characters)" in message
+    host.pod("odd")
+    assert host.queued == {"odd": "active"}
+    # A new problem is news.
+    host.handlers.handle(WatchEvent("Pod", None, unreadable_pod("odd", version="99")))
+    assert host.handlers.refused == {"Pod": 2}
 
 
 def test_object_that_becomes_unreadable_stays_as_it_was_and_recovers(host: WatchedHost) -> None:

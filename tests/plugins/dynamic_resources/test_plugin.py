@@ -12,6 +12,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NoConcern
+from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
@@ -101,6 +102,17 @@ UNUSABLE = {
         "resource claim default/c, request r: unknown request type",
     ),
 }
+
+
+async def test_opaque_parameters_of_any_depth_are_no_concern_of_the_search(ask: Ask) -> None:
+    deep = RawJson(b'{"a":' * 3_000 + rb'"\ud800"' + b"}" * 3_000)
+    config = [{"opaque": {"driver": DRIVER, "parameters": deep}}]
+    item = claim("c", exactly())
+    item["spec"]["devices"]["config"] = config
+    served = device_class()
+    served["spec"]["config"] = config
+    plugged = plug([item], classes=[served])
+    assert (await ask.filter(plugged, web("c"), NODES))[0].code is Code.SUCCESS
 
 
 @pytest.mark.parametrize(("name", "claims", "words"), WRONG.values(), ids=WRONG)

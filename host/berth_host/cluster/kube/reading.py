@@ -166,26 +166,13 @@ class ObjectReader:
     def parsed(self, content: bytes) -> Steps:
         """Return an object that was found, or None if only `read` can read it."""
         try:
-            if not has_opaque(self.kind, content):
-                return bounded(self.kind, orjson.loads(content), content)
-            return (yield from object_steps(self.kind, content, _no_fallback))
-        except (orjson.JSONDecodeError, _OnlySlowlyError):
+            return (yield from object_steps(self.kind, content, orjson.loads, only_decode=True))
+        except ValueError:
             return None
 
     def read(self, content: bytes) -> Steps:
         """Read an object that was found, of any depth. Raises ValueError for bytes that are no JSON."""
         return object_steps(self.kind, content, orjson.loads)
-
-
-class _OnlySlowlyError(Exception):
-    """The quick parser refuses the bytes. No ValueError, which would be the call for the slow one."""
-
-
-def _no_fallback(content: bytes) -> Any:
-    try:
-        return orjson.loads(content)
-    except ValueError as err:
-        raise _OnlySlowlyError from err
 
 
 class _Collected:

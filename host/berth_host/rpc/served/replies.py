@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import orjson
 from berth_sdk.extension_points import NodeMode
+from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.pod_group import Placement
@@ -223,7 +224,8 @@ class ReplyReader:
     def patch_body(self, raw: bytes) -> Mapping[str, Any]:
         """Return a merge patch."""
         try:
-            body: Any = orjson.loads(raw)
+            # A claim's opaque parameters are written as they came.
+            body: Any = finish(object_steps("ResourceClaim", raw, orjson.loads, only_decode=True))
         except ValueError as err:
             self.violation(f"answered a patch that is not JSON ({err})")
         if not isinstance(body, Mapping):

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from berth_host.errors.plugins import PluginProtocolError
+from berth_host.model.compact_json import json_bytes
 from berth_host.rpc.served import requests
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.replies import ReplyReader
 from berth_host.rpc.served.statuses import plain
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NodeMode
+from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
@@ -280,6 +282,26 @@ def test_eligible_nodes_may_be_unknown_by_name_but_not_by_bit() -> None:
     beyond = scheduling_pb2.PreFilterResponse(eligible=pb.NodeSet(bitmap=b"\x00\x00\x00\x01"))
     with pytest.raises(PluginProtocolError, match="not among the candidates"):
         read_by("PreFilter", read, Scored(beyond, 4, None))
+
+
+def test_opaque_parameters_in_a_patch_are_sent_as_their_owner_wrote_them() -> None:
+    kept = RawJson(
+        rb'{ "z":1.0,"n":' + b"7" * 5_000 + rb',"a":"\ud800","d":' + b"[" * 3_000 + b"]" * 3_000 + b"}"
+    )
+    config = [{"source": "FromClaim", "opaque": {"driver": "d", "parameters": kept}}]
+    body = {"status": {"allocation": {"devices": {"config": config}}}}
+    patch = ObjectPatch(
+        resource="resource.k8s.io/resourceclaims",
+        ref=ObjectRef(name="c", namespace="default"),
+        merge_patch=body,
+    )
+    reply = scheduling_pb2.PreBindResponse(
+        ctx=pb.ReplyContext(status=pb.PluginStatus(code=pb.PluginStatus.CODE_SUCCESS)),
+        patches=[wire_results.encode_patch(patch)],
+    )
+    (got,) = read_by("PreBind", reader(NodeMode.SNAPSHOT), reply).patches
+    assert got.merge_patch == body
+    assert kept.content in json_bytes(got.merge_patch)
 
 
 NO_JSON = [

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.cluster.memory.http.history import Change, History
@@ -26,6 +27,7 @@ from berth_host.cluster.memory.http.target import Target, target_of
 from berth_host.cluster.memory.kinds import POD
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.errors.cluster import ClusterError, ConflictError, InvalidError, NotFoundError
+from berth_host.model.compact_json import json_bytes
 from berth_host.model.patch_type import PatchType
 
 BOOKMARK_S: Final = 5.0
@@ -118,7 +120,7 @@ async def watch(
 
 
 def _line(event: str, obj: dict[str, Any]) -> bytes:
-    return orjson.dumps({"type": event, "object": obj}) + b"\n"
+    return json_bytes({"type": event, "object": obj}) + b"\n"
 
 
 def _gone(since: int, forgotten: int) -> dict[str, Any]:
@@ -204,7 +206,7 @@ class Handlers:
         )
 
     async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
-        body = orjson.loads(await request.read())
+        body = await _read(request, target)
         if target.kind is POD and target.subresource == "binding":
             return self._bind(target, body)
         metadata = {**(body.get("metadata") or {})}
@@ -227,7 +229,7 @@ class Handlers:
         return _json(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
 
     async def _put(self, request: web.Request, target: Target) -> web.StreamResponse:
-        body = orjson.loads(await request.read())
+        body = await _read(request, target)
         kind = target.kind
         metadata = {**(body.get("metadata") or {}), "name": target.name}
         if kind.namespaced:
@@ -239,7 +241,7 @@ class Handlers:
         patched = self._server.patch(
             target.kind.resource,
             target.ref,
-            orjson.loads(await request.read()),
+            await _read(request, target),
             patch_type=PatchType(request.content_type),
             subresource=target.subresource,
         )
@@ -251,6 +253,11 @@ class Handlers:
         grace_period_s = options.get("gracePeriodSeconds")
         self._server.delete(target.kind.resource, target.ref, grace_period_s=grace_period_s)
         return _json(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+
+async def _read(request: web.Request, target: Target) -> Any:
+    """Read a request's body, of any depth. Raises ValueError."""
+    return finish(object_steps(target.kind.kind, await request.read(), orjson.loads))
 
 
 def _refusal(err: ClusterError) -> web.Response:
@@ -282,7 +289,7 @@ def _object(obj: KubeObject) -> web.Response:
 
 
 def _json(code: int, body: Any) -> web.Response:
-    return web.Response(status=code, body=orjson.dumps(body), content_type="application/json")
+    return web.Response(status=code, body=json_bytes(body), content_type="application/json")
 
 
 _HOST: Final = "127.0.0.1"

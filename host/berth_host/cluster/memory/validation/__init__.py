@@ -240,7 +240,7 @@ class KnownGood:
     def key(self, value: Any) -> bytes | None:
         """Return the value as JSON; None if its JSON is ambiguous or longer than `max_bytes`."""
         try:
-            key = orjson.dumps(value, option=_EXACT)
+            key = orjson.dumps(value, option=_EXACT)  # no RawJson, whose text is not checked here
         except TypeError:
             return None
         # Other values are written as null too, such as NaN.
