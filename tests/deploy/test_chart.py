@@ -451,9 +451,36 @@ def test_network_policy_has_sources_and_destinations() -> None:
     where: list[Json] = [{"ports": [{"port": 6443}]}]
     policy = the(rendered(values={"networkPolicy": {"from": who, "egress": where}}), "NetworkPolicy")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert policy["ingress"][0]["from"] == who
+    assert policy["ingress"][0]["from"] == [{"podSelector": {}}, *who]
     assert policy["egress"] == where
     assert the(rendered(), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+
+
+@pytest.mark.parametrize("query", [False, True])
+@pytest.mark.parametrize("handle", ["", "0.0.0.0:10270"])
+def test_network_policy_opens_no_port_to_everybody(handle: str, query: bool) -> None:
+    tls = {"caFile": "/a", "certFile": "/b", "keyFile": "/c"}
+    values: Json = {
+        "query": {"enabled": query},
+        "handle": {"bindAddress": handle, "tls": tls if handle else {}},
+    }
+    (rule,) = the(rendered(values=values), "NetworkPolicy")["spec"]["ingress"]
+    assert rule["from"] == [{"podSelector": {}}]
+
+
+def test_only_scheduler_listens_where_no_other_machine_reaches_it() -> None:
+    (path,) = (path for path in chart.values_files() if path.name == "only-scheduler.yaml")
+    pod = pod_of(chart.rendered(path))
+    assert pod["hostNetwork"] is True
+    (scheduler,) = pod["containers"]
+    assert "--bind-address=127.0.0.1" in scheduler["args"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert scheduler[probe]["httpGet"]["host"] == "127.0.0.1"
+    (all_addresses,) = pod_of(rendered(values={"bindAddress": "0.0.0.0"}))["containers"]
+    assert "host" not in all_addresses["livenessProbe"]["httpGet"]
+    (usual,) = pod_of(rendered())["containers"]
+    assert not any(one.startswith("--bind-address") for one in usual["args"])
+    assert "host" not in usual["livenessProbe"]["httpGet"]
 
 
 @pytest.mark.parametrize(
@@ -621,10 +648,8 @@ def test_plugins_with_tls_reach_the_replica_that_attached_them(tmp_path: Path) -
     assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in scheduler["env"]
     assert {"name": "handle", "containerPort": 10270} in scheduler["ports"]
     opened = the(manifests, "NetworkPolicy")["spec"]["ingress"]
-    assert opened == [
-        {"ports": [{"port": "https", "protocol": "TCP"}]},
-        {"ports": [{"port": "handle", "protocol": "TCP"}]},
-    ]
+    ports = [{"port": name, "protocol": "TCP"} for name in ("https", "handle")]
+    assert opened == [{"ports": ports, "from": [{"podSelector": {}}]}]
 
 
 def test_without_handle_no_port_is_open_for_plugins() -> None:

@@ -14,6 +14,7 @@ SECTIONS = (
     "What it cannot do",
     "On one machine: Unix sockets",
     "From machine to machine: mutual TLS",
+    "Callers without rights at the host's ports",
     "Secrets and audit",
 )
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from berth_sdk.serve.extender import messages, plan
 from berth_sdk.serve.extender.api_server import AccessError, ApiAccess, ApiError, ApiServer
 from berth_sdk.serve.extender.asked import AnswerError, AskedPlugin, Call, Found
 from berth_sdk.serve.extender.cluster_copy import ClusterCopy
+from berth_sdk.serve.extender.connections import Connections, Quiet
 from berth_sdk.serve.extender.handle import IN_BIND, ExtenderHandle
 from berth_sdk.serve.extender.messages import BadRequestError, BindingArgs, NodeArgs, PreemptionArgs
 from berth_sdk.serve.extender.plan import Plan
@@ -52,6 +54,7 @@ MAX_BINDING_BODY_BYTES: Final = 64 * 1024
 MAX_REQUESTS: Final = 8
 """Requests of the scheduling cycle that are read or run at the same time. A scheduler makes one at a time."""
 DEFAULT_GRACE_S: Final = 5.0
+_BACKLOG: Final = 512
 _UNKNOWN_NODE: Final = "the extender does not know the node yet"
 _ANY: Final = ("0.0.0.0", "::")
 _KEEP_ALIVE_S: Final = 300.0
@@ -115,6 +118,9 @@ class ExtenderServer:
         self.waiting = 0
         """Requests of the scheduling cycle that are not answered yet."""
         self._runner: web.AppRunner | None = None
+        self._connections: Connections | None = None
+        self._malformed = Quiet()
+        self._refused = Quiet()
         self._api: ApiServer | None = None
         self._follows: asyncio.Task[None] | None = None
 
@@ -141,21 +147,23 @@ class ExtenderServer:
             application,
             handler_cancellation=True,
             access_log=None,
+            logger=self._malformed.logger,
             keepalive_timeout=_KEEP_ALIVE_S,
             shutdown_timeout=self._settings.grace_s,
         )
         await self._runner.setup()
-        context = None if self._tls is None else self._tls.context
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
         try:
-            await site.start()
+            listening = _bound(self._host, self._port)
         except OSError as err:
             await self.stop()
             listen = self._settings.listen
             raise ListenError(
                 f"cannot listen at {listen}: {err.strerror or err}; is the address free?"
             ) from err
-        port = self._runner.addresses[0][1]
+        port = listening.getsockname()[1]
+        make: Any = self._runner.server
+        self._connections = Connections(make, None if self._tls is None else self._tls.context)
+        self._connections.start(listening)
         host = "HOST" if self._host in _ANY else self._host
         shown = f"[{host}]" if ":" in host else host
         return f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
@@ -165,8 +173,12 @@ class ExtenderServer:
         the plugin still runs; the plugin is not closed then.
         """
         ends_s = time.monotonic() + self._settings.grace_s
+        if self._connections is not None:
+            await self._connections.stop()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._connections is not None:
+            self._connections.close_all()
         if self._follows is not None:
             self._follows.cancel()
             await asyncio.wait({self._follows})
@@ -194,24 +206,36 @@ class ExtenderServer:
     async def _checked(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Check the client's name, and answer refused requests with their text."""
+        """Check the client's certificate, and answer refused requests with their text."""
+        assert self._connections is not None
+        transport = request.transport
+        if self._tls is not None and (why := self._tls.why_not(transport)):
+            # The connection ends with this answer.
+            answer = _text(401, f"the client's certificate {why}: connect again")
+            answer.force_close()
+            return answer
         wanted = () if self._settings.tls is None else self._settings.tls.client_names
         if wanted:
-            transport = request.transport
             names = names_in(None if transport is None else transport.get_extra_info("peercert"))
             if set(names).isdisjoint(wanted):
                 shown = ", ".join(names) or "nobody"
-                LOG.warning("refused a client whose certificate names %s", shown)
+                self._refused.tell("refused a client whose certificate names %s", shown)
                 return _text(403, f"this extender does not answer a client whose certificate names {shown}")
+        with self._connections.asked(request.protocol):
+            return await self._answered(request, handler)
+
+    async def _answered(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         try:
             return await handler(request)
         except BadRequestError as err:
-            LOG.warning("%s: bad request: %s", request.path, err)
+            self._refused.tell("%s: bad request: %s", request.path, err)
             return _text(400, str(err))
         except web.HTTPRequestEntityTooLarge:
             is_bind = request.path == f"/{plan.BIND}"
             limit = MAX_BINDING_BODY_BYTES if is_bind else self._max_body_bytes
-            LOG.warning("%s: a request of more than %d bytes", request.path, limit)
+            self._refused.tell("%s: a request of more than %d bytes", request.path, limit)
             has_cure = not is_bind and not self.plan.node_cache_capable
             cure = ": use --node-cache-capable for so many nodes" if has_cure else ""
             return _text(413, f"the request has more than {limit} bytes{cure}")
@@ -412,6 +436,13 @@ def _address(settings: ExtenderSettings, *, has_bind: bool) -> tuple[str, int]:
             " or listen on 127.0.0.1"
         )
     return host, int(port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises OSError."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, dualstack_ipv6=both, backlog=_BACKLOG)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -6,8 +6,10 @@ used are reported once, and the last good files stay in use, as for gRPC (`wire.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +57,33 @@ class ServerTls:
         self._files = files
         self._problem = ""
         self._stamps = self._look()
+        self._authority_of: dict[ssl.SSLContext, bytes] = {}
+        """The authority of clients of each context that has been in use."""
         self.context = self._current = self._load()
         # Called in every handshake, before the certificate is chosen.
         self.context.sni_callback = self._chosen
 
+    def why_not(self, transport: asyncio.BaseTransport | None) -> str:
+        """Return why a connection that is kept may not ask any more; "" if it may.
+
+        Its client's certificate may have expired, or the authority of clients may have been replaced.
+        """
+        found: Any = None if transport is None else transport.get_extra_info("ssl_object")
+        if found is None or not (certificate := found.getpeercert()):
+            return ""
+        if time.time() >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+            return "has expired"
+        self._follow()
+        if self._authority_of.get(found.context) != self._authority_of[self._current]:
+            return "is of an authority that was replaced"
+        return ""
+
     def _chosen(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        self._follow()
+        connection.context = self._current
+
+    def _follow(self) -> None:
+        """Load the files if they have changed; keep the last ones if the new ones are bad."""
         try:
             stamps = self._look()
             if stamps != self._stamps:
@@ -71,7 +95,6 @@ class ServerTls:
             if str(err) != self._problem:
                 self._problem = str(err)
                 LOG.warning("the previous certificate stays in use: %s", err)
-        connection.context = self._current
 
     def _look(self) -> _Stamps:
         stamps = []
@@ -99,6 +122,7 @@ class ServerTls:
             except (OSError, ssl.SSLError) as err:
                 raise TlsError(f"{files.client_ca_file} holds no authority, in PEM: {err}") from err
             context.verify_mode = ssl.CERT_REQUIRED
+        self._authority_of[context] = b"".join(sorted(context.get_ca_certs(binary_form=True)))
         return verify_as_go(context)
 
 

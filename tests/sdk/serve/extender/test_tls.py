@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from berth_sdk.serve.server import ListenError
 from berth_sdk.wire.certificate import TlsError
 from berth_sdk.wire.verification import verify_as_go
 from support.certificates import Authority, Pair, PairFiles, pair_files
+from support.waiting import PATIENCE_S
 
 from sdk.serve.extender.serving import about_nodes, extender, names_in, node
 
@@ -164,3 +167,48 @@ async def test_files_that_cannot_be_used_are_named(files: PairFiles, tmp_path: P
     files.authority.write_text("nobody")
     with pytest.raises(TlsError, match="holds no authority"):
         await answers(tls_of(files, clients=True), ssl.create_default_context())
+
+
+async def asked(context: ssl.SSLContext, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a kept connection on which a request was answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    assert await status_of(reader, writer) == 200
+    return reader, writer
+
+
+async def status_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    return int(head.split()[1])
+
+
+async def test_kept_connection_does_not_outlive_the_clients_certificate(
+    files: PairFiles, authority: Authority, tmp_path: Path
+) -> None:
+    context = client(authority, tmp_path, authority.issue("x", dns=CLIENT, lives_s=3.0))
+    ends_s = time.time() + 3.0
+    async with extender(Plain, tls_files=tls_of(files, clients=True), tls=context) as asking:
+        kept = await asked(context, int(asking.url.rpartition(":")[2]))
+        await asyncio.sleep(ends_s + 0.1 - time.time())
+        assert await status_of(*kept) == 401
+        assert await kept[0].read() == b""
+        kept[1].close()
+
+
+async def test_kept_connection_does_not_outlive_the_authority_of_clients(
+    files: PairFiles, authority: Authority, tmp_path: Path
+) -> None:
+    context = client(authority, tmp_path, authority.issue("x", dns=CLIENT))
+    async with extender(Plain, tls_files=tls_of(files, clients=True), tls=context) as asking:
+        port = int(asking.url.rpartition(":")[2])
+        kept = await asked(context, port)
+        # Another certificate of the server ends no connection.
+        files.put(authority.issue("extender"), authority)
+        assert await status_of(*kept) == 200
+        newer = Authority("newer")
+        files.put(newer.issue("extender"), newer)
+        assert await status_of(*kept) == 401
+        assert await kept[0].read() == b""
+        kept[1].close()
