@@ -150,3 +150,9 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 readOnlyRootFilesystem: true
 {{- end -}}
+
+{{/* A probe of a path of the secure port. The kubelet asks the pod's address, unless the host is another one. */}}
+{{- define "berth.probe" -}}
+{{- $address := (index . 0).Values.bindAddress -}}
+{path: {{ index . 1 }}, port: https, scheme: HTTPS{{ if not (has $address (list "" "0.0.0.0" "::")) }}, host: {{ $address | quote }}{{ end }}}
+{{- end }}
