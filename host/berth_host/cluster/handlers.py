@@ -89,18 +89,11 @@ class GroupHolds(Protocol):
 class Handled:
     """The parts that receive the changes.
 
-<<<<<<< HEAD
-    `report` writes a Kubernetes event about an object that cannot be read. `rules`: those of the version of
-    kube-scheduler that is followed. `coscheduling`: writes the statuses of coscheduling's PodGroups, while
-    the host schedules these groups (`EventHandlers.schedule_coscheduling`); None: nothing writes them.
-    `holds`: None where no group holds room. `rivals`: None where nobody looks for a second scheduler.
-=======
     `report` writes a Kubernetes event about an object that cannot be read. `refused_pod` writes the condition
     of a pending pod that cannot be read. `rules`: those of the version of kube-scheduler that is followed.
     `coscheduling`: writes the statuses of coscheduling's PodGroups, while the host schedules these groups
     (`EventHandlers.schedule_coscheduling`); None: nothing writes them. `holds`: None where no group holds
-    room.
->>>>>>> 4b56b400 (reading: count what can be read of a pod; opaque parameters and enormous quantities)
+    room. `rivals`: None where nobody looks for a second scheduler.
     """
 
     stores: ObjectStores
@@ -235,9 +228,12 @@ class EventHandlers:
             return
         self._said[what] = problem
         self.refused[event.kind] += 1
-        size_bytes = 0 if item is None else len(json_bytes(item.parsed))
         log.error(
-            "watch.object_refused", kind=event.kind, object=ref.key, error=problem, size_bytes=size_bytes
+            "watch.object_refused",
+            kind=event.kind,
+            object=ref.key,
+            error=problem,
+            size_bytes=_size_bytes(item),
         )
         if not ref.name:
             return
@@ -523,6 +519,14 @@ def _ref_of(item: KubeObject | None) -> ObjectRef:
         return ObjectRef(name="")
     parts = (ref.name, ref.namespace, ref.uid, ref.resource_version)
     return ref if all(isinstance(part, str) for part in parts) else ObjectRef(name="")
+
+
+def _size_bytes(item: KubeObject | None) -> int:
+    """Return the size of an object's JSON; 0 where it has none."""
+    try:
+        return 0 if item is None else len(json_bytes(item.parsed))
+    except (TypeError, ValueError):
+        return 0
 
 
 def _problem_of(err: Exception) -> str:
