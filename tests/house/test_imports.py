@@ -106,7 +106,7 @@ async def test_scheduler_that_has_bound_a_pod_has_imported_what_its_configuratio
     assert "berth_host.scheduler.schedule_one" in modules
     other = (
         "berth_bench",
-        "cel_expr_python",
+        "re2",
         "grpc",
         "kubernetes",
         "prometheus_client",

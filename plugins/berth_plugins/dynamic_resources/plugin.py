@@ -51,7 +51,7 @@ from berth_plugins.args.gates import EXACT_HINTS, SILENT_DEALLOCATION, is_on
 from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
 from berth_plugins.dynamic_resources.attempt import Attempt, ExtendedDemand, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation, deletion, without_consumer
-from berth_plugins.dynamic_resources.cel_library import MISSING, is_installed
+from berth_plugins.dynamic_resources.cel import MISSING, is_installed
 from berth_plugins.dynamic_resources.claims import (
     CLAIM_KIND,
     CLAIMS,

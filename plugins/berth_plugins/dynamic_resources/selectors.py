@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
 
+from berth_plugins.cel.errors import CelError
 from berth_plugins.dynamic_resources.cel import Expression
-from berth_plugins.dynamic_resources.cel_library import CelError
 from berth_plugins.dynamic_resources.devices import Device
 from berth_plugins.dynamic_resources.requests import Request
 from berth_plugins.dynamic_resources.search import AllocationError

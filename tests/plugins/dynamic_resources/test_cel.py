@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from berth_plugins.cel.errors import CelError
 from berth_plugins.dynamic_resources.cel import Expression
-from berth_plugins.dynamic_resources.cel_library import CelError
 from berth_plugins.dynamic_resources.devices import Device, Slice
 from berth_sdk.kube_object import KubeObject
 from support.device_objects import DRIVER, device, resource_slice
@@ -46,7 +46,7 @@ def the_device() -> Device:
         (f'{MEMORY}.isGreaterThan(quantity("39Gi")) && !{MEMORY}.isLessThan(quantity("1"))', True),
         ('quantity("1Gi").add(quantity("1Gi")) == quantity("2Gi")', True),
         ('quantity("1500m").sub(1).isInteger() || quantity("3").asInteger() == 3', True),
-        ('quantity("-1").sign() == -1 && quantity("1500m").asApproximateFloat() == 1.5', True),
+        ('sign(quantity("-1")) == -1 && quantity("1500m").asApproximateFloat() == 1.5', True),
         ('isQuantity("1x")', False),
         ('device.attributes["other.com"].driver.isGreaterThan(semver("1.2.3-beta"))', True),
         ('device.attributes["other.com"].driver.isLessThan(semver("1.2.3"))', True),
@@ -82,8 +82,47 @@ def test_unevaluable_expression_raises(text: str) -> None:
         Expression(text).matches(the_device())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'cel.bind(all, device.attributes, has(all["other.org"].x))',
+        'has(device.attributes["other." + "org"].x)',
+        '["other.org"].exists(domain, has(device.attributes[domain].x))',
+        'device.attributes["other.org"].size() > 0',
+        'device.capacity["other." + "org"].exists(name, true)',
+    ],
+)
+def test_domain_that_nobody_publishes_is_an_empty_map_however_it_is_reached(text: str) -> None:
+    assert not Expression(text).matches(the_device())
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (
+            f"{MINE}.missing == 1",
+            "no such key: missing. consider using CEL optional chaining (.? followed by orValue()) or "
+            "guarding the check with has() for optional fields",
+        ),
+        (f"{MINE}.index", "CEL result of type int could not be converted to bool: "),
+        ("lists.range(1000000).exists(i, i < 0)", "operation cancelled: actual cost limit exceeded"),
+        (f"{MINE}.model + {MINE}.index == 1", "no such overload"),
+    ],
+)
+def test_error_of_an_evaluation_has_the_words_of_kube_scheduler(text: str, want: str) -> None:
+    with pytest.raises(CelError) as err:
+        Expression(text).matches(the_device())
+    assert str(err.value).startswith(want)
+
+
+def test_attributes_with_several_values_are_lists() -> None:
+    raw = resource_slice("n1", [device("d0", attributes={"sizes": {"ints": [1, 2]}})])
+    (several,) = Slice.of(KubeObject.of(raw)).devices
+    assert Expression(f"{MINE}.sizes.includes(2) && {MINE}.sizes.max() == 2").matches(several)
+
+
 def test_attribute_of_another_kind_is_an_error() -> None:
-    raw = resource_slice("n1", [device("d0", attributes={"sizes": {"ints": [1]}})])
+    raw = resource_slice("n1", [device("d0", attributes={"sizes": {"set": [1]}})])
     (strange,) = Slice.of(KubeObject.of(raw)).devices
     with pytest.raises(CelError, match="attribute sizes: unsupported attribute value"):
         Expression("true").matches(strange)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_plugins.dynamic_resources import cel_library, search
+from berth_plugins.cel.functions import regexes
+from berth_plugins.dynamic_resources import search
 from berth_plugins.dynamic_resources.binding import deallocation
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
@@ -318,7 +319,7 @@ def test_devices_provide_a_resource_where_the_node_has_none() -> None:
 def test_without_the_extra_a_pod_that_needs_cel_is_rejected_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cel_library, "library", lambda: None)
+    monkeypatch.setattr(regexes, "library", lambda: None)
     want = (
         "device class gpu: CEL selectors need the extra berth-plugins[dra] (pip install 'berth-plugins[dra]')"
     )

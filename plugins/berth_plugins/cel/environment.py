@@ -1,0 +1,104 @@
+"""`Environment`: compiles expressions over declared variables. `Program`: a compiled expression.
+
+Source: `cel-go` cel/env.go and cel/program.go, v0.29; `apiserver/pkg/cel/environment/base.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from berth_plugins.cel.checker import check
+from berth_plugins.cel.errors import CelError, CostError, EvalError, Issues
+from berth_plugins.cel.parser import parse
+from berth_plugins.cel.planner import COST, COST_TEXT, Frame, PlanError, Planner, Run
+from berth_plugins.cel.types import Type
+from berth_plugins.cel.validators import validate
+from berth_plugins.cel.values import Value
+
+# The frames that the deepest tree needs which the parser lets through: 250 levels of each rule, about ten
+# calls in each, and as much again for the caller.
+_DEEPEST: Final = 12_000
+
+
+class Program:
+    """A compiled expression. `type`: of its results."""
+
+    def __init__(self, run: Run, size: int, limit: int, result: Type) -> None:
+        self._run = run
+        self._size = size
+        self._limit = limit
+        self.type = result
+
+    def evaluate(self, *values: Value) -> tuple[Value, int]:
+        """Return the result and its cost, given the variables' values. Raises EvalError and CostError."""
+        frame: Frame = [0, *values, *[None] * (self._size - len(values) - 1)]
+        try:
+            with _deep_stack():
+                result = self._run(frame)
+        except EvalError as err:
+            if frame[COST] > self._limit:
+                raise CostError(COST_TEXT) from err
+            raise
+        if frame[COST] > self._limit:
+            raise CostError(COST_TEXT)
+        return result, frame[COST]
+
+
+class Environment:
+    """Declared variables, and the cost that an evaluation may have.
+
+    `fields`: the fields of each type with fields, by the type's name.
+    """
+
+    def __init__(
+        self, variables: Mapping[str, Type], fields: Mapping[str, Mapping[str, Type]], limit: int
+    ) -> None:
+        self._variables = variables
+        self._fields = fields
+        self._limit = limit
+
+    def compile(self, text: str, results: Sequence[str]) -> Program:
+        """Compile an expression.
+
+        Args:
+            text: The expression.
+            results: The types that the result may have, by name. The first is named in the error.
+
+        Raises:
+            CelError: With the text of kube-scheduler.
+        """
+        issues = Issues(text)
+        with _deep_stack():
+            root = parse(text, issues)
+            _raise(issues)
+            found = check(root, self._variables, self._fields, issues)
+            _raise(issues)
+            validate(root, issues)
+            _raise(issues)
+            if found.full_name not in results:
+                raise CelError(f"must evaluate to {results[0]} or the unknown type, not {found.full_name}")
+            planner = Planner(list(self._variables), self._limit)
+            try:
+                run = planner.run(root)
+            except PlanError as err:
+                raise CelError(f"program instantiation failed: {err}") from err
+        return Program(run, planner.size, self._limit, found)
+
+
+def _raise(issues: Issues) -> None:
+    if issues:
+        raise CelError(f"compilation failed: {issues}")
+
+
+@contextmanager
+def _deep_stack() -> Iterator[None]:
+    """Let deep expressions recurse. The calls are Python's own, which take no space on the stack of C."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

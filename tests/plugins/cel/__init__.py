@@ -1,0 +1,1 @@
+"""The language CEL: recordings of kube-scheduler, and hostile expressions."""
