@@ -19,7 +19,9 @@ class ServingOptions:
     `port`: 0 for no server. `cert_file`: if None, a certificate is made, in `cert_dir` if that is given (and
     used again at the next start), else in memory. `min_tls`: `VersionTLS12` or `VersionTLS13`. `ciphers`:
     IANA names of TLS 1.2. `always_allowed`: paths that need no right. `trust`: the CAs from flags; the others
-    are read from the cluster unless `skip_lookup`. `ui`: whether the page is served at `/ui/`.
+    are read from the cluster unless `skip_lookup`. `client_ca_file`, `proxy_ca_file`: the files of the CAs in
+    `trust`, which are read again when they change; None: `trust` stays as it is. `ui`: whether the page is
+    served at `/ui/`.
     `query_port`: of the query service; 0 for none. `query_address`: its address; "": `bind_address`.
     """
 
@@ -35,6 +37,8 @@ class ServingOptions:
     allowed_ttl_s: float = 10.0
     denied_ttl_s: float = 10.0
     trust: ClientTrust = field(default_factory=ClientTrust)
+    client_ca_file: Path | None = None
+    proxy_ca_file: Path | None = None
     skip_lookup: bool = False
     tolerate_lookup_failure: bool = True
     profiling: bool = True

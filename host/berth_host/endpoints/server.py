@@ -15,10 +15,12 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
+from cryptography import x509
 
 from berth_host.endpoints.access import Authentication, Authorization, NoReviewer, Reviewer
 from berth_host.endpoints.answer import (
@@ -88,6 +90,8 @@ class EndpointServer:
                 "--client-ca-file or --requestheader-client-ca-file cannot be used:"
                 " it needs certificates in PEM"
             ) from err
+        self._given, self._found = options.trust, ClientTrust()
+        """The CAs of the flags' files, and the cluster's, as they were read last."""
         self._certificate: ServingCertificate | None = None
         """The certificate while the server listens."""
         self._made: ServingCertificate | None = None
@@ -192,11 +196,10 @@ class EndpointServer:
 
     async def _look_up_trust(self, *, tolerate: bool) -> bool:
         """Read the CAs of client certificates again; return True if they changed."""
-        given = self.options.trust
-        if self.options.skip_lookup:
-            return False
+        self._given = _read_again(self._given, self.options)
         try:
-            found = await self._reviewer.trust()
+            if not self.options.skip_lookup:
+                self._found = await self._reviewer.trust()
         except ReviewError as err:
             if not tolerate:
                 raise EndpointError(
@@ -205,8 +208,7 @@ class EndpointServer:
                     " --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
                 ) from err
             log.warning("endpoints.trust_unknown", problem=str(err))
-            return False
-        trust = _merged(given, found)
+        trust = _merged(self._given, self._found)
         if trust == self._authentication.trust:
             return False
         try:
@@ -300,6 +302,25 @@ async def _body(raw: BaseRequest) -> bytes | None:
         if len(body) > _MAX_BODY_BYTES:
             return None
     return bytes(body)
+
+
+def _read_again(given: ClientTrust, options: ServingOptions) -> ClientTrust:
+    """Return `given` with the CAs that the flags' files have now. A file that holds no certificate, as it is
+    being written, changes nothing.
+    """
+    client_ca = _pem_of(options.client_ca_file, given.client_ca)
+    return replace(given, client_ca=client_ca, proxy_ca=_pem_of(options.proxy_ca_file, given.proxy_ca))
+
+
+def _pem_of(path: Path | None, before: str) -> str:
+    if path is None:
+        return before
+    try:
+        text = path.read_text(encoding="ascii")
+        return text if x509.load_pem_x509_certificates(text.encode()) else before
+    except (OSError, ValueError) as err:
+        log.error("endpoints.certificate_refused", problem=f"{path}: {err}")
+        return before
 
 
 def _merged(given: ClientTrust, found: ClientTrust) -> ClientTrust:

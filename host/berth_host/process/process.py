@@ -35,7 +35,7 @@ from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
-from berth_host.endpoints.secure_port import make_endpoints
+from berth_host.endpoints.secure_port import Endpoints, make_endpoints
 from berth_host.errors import HostError
 from berth_host.errors.cluster import ForbiddenError, InvalidError, UnauthorizedError
 from berth_host.errors.plugins import PluginLoadError
@@ -120,6 +120,7 @@ class SchedulerProcess:
         self.is_connected = False
         self.is_leading = False
         self._renewing: asyncio.Task[None] | None = None
+        self._endpoints: Endpoints | None = None
 
     @property
     def is_stopping(self) -> bool:
@@ -172,7 +173,7 @@ class SchedulerProcess:
         if self.configuration.scheduler.leader_election.leader_elect:
             elector = await self._prepare_election(closing)
             cluster.lease_has_run_out = lambda: elector.has_run_out
-        endpoints = make_endpoints(self, client, self._settings)
+        endpoints = self._endpoints = make_endpoints(self, client, self._settings)
         closing.push_async_callback(endpoints.stop)
         await endpoints.start()
         return client
@@ -331,6 +332,9 @@ class SchedulerProcess:
     async def _reload(self) -> None:
         """Load the configuration and use it. One that is invalid changes nothing; the log has the reason."""
         self.signals.reloading.clear()
+        if self._endpoints is not None:
+            # Certificates and CAs, too, are those of now after a reload.
+            await self._endpoints.server.renew()
         try:
             # In a thread: loading may ask the cluster for a Policy, and the Lease needs renewals meanwhile.
             configuration = await asyncio.to_thread(self._settings.load)

@@ -522,6 +522,39 @@ async def test_kept_connections_end_when_their_ca_is_replaced_and_others_stay(tm
         ended[1].close()
 
 
+@pytest.mark.parametrize("skips", [False, True])
+async def test_file_of_the_clients_ca_is_read_again_and_ends_connections_of_the_old_one(
+    skips: bool, tmp_path: Path
+) -> None:
+    old, new = Authority("old"), Authority("new")
+    path = tmp_path / "ca.crt"
+    path.write_bytes(old.pem)
+    trust = ClientTrust(client_ca=old.pem.decode())
+    async with port(KnownUsers(), trust=trust, client_ca_file=path, skip_lookup=skips) as found:
+
+        async def asked(authority: Authority) -> tuple[bytes, Any]:
+            context = plain()
+            context.load_cert_chain(*files(tmp_path, authority.issue("root", MASTERS)))
+            reader, writer = await opened(found, context)
+            writer.write(b"GET /flagz HTTP/1.1\r\nHost: x\r\n\r\n")
+            return (await reader.readline())[:12], (reader, writer)
+
+        status, kept = await asked(old)
+        assert status == b"HTTP/1.1 200"
+        path.write_bytes(b"")  # it is being written
+        await found.endpoints.server.renew()
+        status, other = await asked(old)
+        assert status == b"HTTP/1.1 200"
+        path.write_bytes(new.pem)
+        await found.endpoints.server.renew()
+        for reader, writer in (kept, other):
+            assert await is_ended(reader)
+            writer.close()
+        status, (_, writer) = await asked(new)
+        assert status == b"HTTP/1.1 200"
+        writer.close()
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_resumed_session_does_not_outlive_the_client_certificate(
     version: ssl.TLSVersion, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from berth_host.config.configuration import LoadedConfiguration
@@ -29,6 +30,23 @@ async def test_event_loop_runs_while_a_configuration_is_read() -> None:
         await until(begun.is_set)
         goes_on.set()
         await reloading
+
+
+async def test_reload_reads_certificates_and_cas_again_also_with_a_configuration_that_is_refused() -> None:
+    class Renewed:
+        count = 0
+
+        async def renew(self) -> None:
+            self.count += 1
+
+    def load() -> LoadedConfiguration:
+        raise ConfigurationError("decode", [Finding("not today")], source="f")
+
+    process = SchedulerProcess(ProcessSettings(configuration=default_configuration(), load=load))
+    server = Renewed()
+    vars(process)["_endpoints"] = SimpleNamespace(server=server)
+    await process._reload()  # noqa: SLF001
+    assert server.count == 1
 
 
 def load(more: str) -> LoadedConfiguration:

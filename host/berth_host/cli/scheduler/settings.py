@@ -284,6 +284,8 @@ def _serving(flags: ParsedFlags, configuration: LoadedConfiguration) -> ServingO
             group_headers=flags.texts("requestheader-group-headers"),
             extra_prefixes=flags.texts("requestheader-extra-headers-prefix"),
         ),
+        client_ca_file=_path(flags, "client-ca-file"),
+        proxy_ca_file=_path(flags, "requestheader-client-ca-file"),
         skip_lookup=flags.is_on("authentication-skip-lookup"),
         tolerate_lookup_failure=flags.is_on("authentication-tolerate-lookup-failure"),
         profiling=configuration.scheduler.enable_profiling,
