@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from berth_sdk.handle import Handle
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
 from berth_sdk.status import SUCCESS, Status
 
@@ -134,7 +134,9 @@ class Binder:
         try:
             for claim, volume in matches:
                 reserved = volume.reserved_for(claim)
-                is_new = reserved != volume
+                # A volume that another pod assumed for the same claim is held by this pod, too.
+                written = self._volumes.written.get(volume.ref.name)
+                is_new = reserved != volume or written is None or written.reserved_for(claim) != written
                 if is_new:
                     self._volumes.assume(cycle_id, reserved)
                 made.bindings.append((reserved, claim, is_new))
@@ -184,19 +186,34 @@ class Binder:
     # --- PreBind -----------------------------------------------------------------------------------
 
     def write(self, made: Reservation, patched: Sequence[PatchResult]) -> PreBindResult | None:
-        """Return the next patches. None: everything is written. ERROR when a patch was not applied."""
+        """Return the next patches. None: everything is written. ERROR when a patch was not applied.
+
+        What another pod with the same claim has written meanwhile counts as written.
+        """
         for patch, result in zip(made.asked, patched, strict=False):
-            if result.outcome is not PatchOutcome.APPLIED:
+            is_there = result.outcome is PatchOutcome.CONFLICT and _has(result.object, patch)
+            if result.outcome is not PatchOutcome.APPLIED and not is_there:
                 text = result.message or f"{patch.resource} {patch.ref.key}: {result.outcome.name}"
                 return PreBindResult(Status.error(text))
             made.written[patch.resource, patch.ref.key] = result.ref.resource_version
         left = [one for one in made.patches() if (one.resource, one.ref.key) not in made.written]
         if not left:
             return None
+        for patch in left:
+            present = self._present(patch)
+            if present is not None and _has(present, patch):
+                made.written[patch.resource, patch.ref.key] = present.ref.resource_version
+        left = [one for one in left if (one.resource, one.ref.key) not in made.written]
+        if not left:
+            return None
         # Two volumes of a pod may use one claim, which is written once.
         distinct = {(one.resource, one.ref.key): one for one in left}
         made.asked = list(distinct.values())[:MAX_PATCHES]
         return PreBindResult(SUCCESS, tuple(made.asked))
+
+    def _present(self, patch: ObjectPatch) -> KubeObject | None:
+        """Return the object of a patch as the watch shows it."""
+        return self._handle.objects(patch.resource).get(patch.ref.name, patch.ref.namespace)
 
     def wait(self, made: Reservation, *, gone: str = "") -> PreBindResult:
         """Return SUCCESS once every claim is bound; else ask for another round, until the timeout.
@@ -270,6 +287,16 @@ class Binder:
         ours = made.written.get((resource, ref.key), "")
         seen = ref.resource_version
         return ours.isdecimal() and seen.isdecimal() and int(seen) < int(ours)
+
+
+def _has(item: KubeObject | None, patch: ObjectPatch) -> bool:
+    """Return True if the object is the one of the patch, and has what the patch writes."""
+    if item is None or item.ref.uid != patch.ref.uid:
+        return False
+    if patch.resource == CLAIMS:
+        node = patch.merge_patch["metadata"]["annotations"][SELECTED_NODE]
+        return bool((item.get("metadata.annotations") or {}).get(SELECTED_NODE) == node)
+    return bool((item.get("spec.claimRef") or {}).get("uid") == patch.merge_patch["spec"]["claimRef"]["uid"])
 
 
 class _BindingError(Exception):
