@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from berth_sdk.json.objects import finish, object_steps
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -304,7 +305,8 @@ class RealServers:
             with err:
                 said = io.BytesIO(err.read())
             raise urllib.error.HTTPError(err.url, err.code, err.reason, err.headers, said) from None
-        return json.loads(text) if is_json else text.decode()
+        # Whatever the API server admits is read: tests write objects that parsers refuse.
+        return finish(object_steps("", text, json.loads)) if is_json else text.decode()
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         """Create one object. `path` is that of its collection. A status is written in a second step."""
