@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import SelectorError
+from berth_sdk.slices import Work, at_once
 
 if TYPE_CHECKING:
     from berth_sdk.tables.dictionary import Dictionary
@@ -30,8 +31,15 @@ _MAX_PREFIX: Final = 253
 _INT64: Final = 1 << 63
 
 
+# The usual form of a key: a name without a prefix. Values have the same form.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
 class Operator(Enum):
     """How a requirement compares. The values are the API's spellings."""
+
+    # The hash of an Enum is a Python function, and selectors hash thousands of operators.
+    __hash__ = object.__hash__
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -41,6 +49,9 @@ class Operator(Enum):
     LT = "Lt"
 
 
+_BY_SPELLING: Final = {operator.value: operator for operator in Operator}
+_WITH_VALUES: Final = frozenset((Operator.IN, Operator.NOT_IN))
+_WITHOUT_VALUES: Final = frozenset((Operator.EXISTS, Operator.DOES_NOT_EXIST))
 LABEL_OPERATORS: Final = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 """The operators of a LabelSelector. Node selectors have Gt and Lt as well."""
 
@@ -66,6 +77,9 @@ class Requirement:
     @staticmethod
     def of(raw: Mapping[str, Any], path: str, operators: Sequence[Operator] = LABEL_OPERATORS) -> Requirement:
         """Read `{key, operator, values}`. Raises SelectorError, whose text begins with `path`."""
+        plain = _plain_requirement(raw, operators)
+        if plain is not None:
+            return plain
         known = {operator.value: operator for operator in operators}
         operator = known.get(raw.get("operator") or "")
         if operator is None:
@@ -112,18 +126,58 @@ class Requirement:
         """Return bool[n]: the rows whose labels meet the condition. One test per distinct value, not per
         row.
         """
+        found = self.judged(table)
+        return np.full(len(table), found) if isinstance(found, bool) else found
+
+    def judged(self, table: Labelled) -> NDArray[np.bool_] | bool:
+        """Return `over`, or one answer for all rows where a look-up shows that they have the same."""
         codes, values = table.label(self.key)
-        if self.operator is Operator.EXISTS:
+        if len(values) == 1:
+            return self.accepts(None)  # no row has the label
+        operator = self.operator
+        if operator is Operator.EXISTS:
             return np.not_equal(codes, 0)
-        if self.operator is Operator.DOES_NOT_EXIST:
+        if operator is Operator.DOES_NOT_EXIST:
             return np.equal(codes, 0)
-        if self.operator in (Operator.GT, Operator.LT):
-            return values.where(self.accepts).take(codes)
+        if operator is Operator.GT or operator is Operator.LT:
+            return self._compared(values).take(codes)
         if len(self.values) == 1:
-            found = np.equal(codes, values.find(next(iter(self.values))))
+            (value,) = self.values
+            code = values.find(value)
+            if code < 0:
+                return operator is Operator.NOT_IN
+            found = np.equal(codes, code)
         else:
             found = values.members(self.values).take(codes)
-        return found if self.operator is Operator.IN else np.logical_not(found)
+        return found if operator is Operator.IN else np.logical_not(found)
+
+    def _compared(self, values: Dictionary[str]) -> NDArray[np.bool_]:
+        """Return bool[number of codes]: the values above or below the bound."""
+        (bound_text,) = self.values
+        bound = parse_int64(bound_text)
+        numbers, are_numbers = values.numbers(parse_int64)
+        if bound is None:
+            return np.zeros(len(values), dtype=np.bool_)
+        found: NDArray[np.bool_] = numbers > bound if self.operator is Operator.GT else numbers < bound
+        return found & are_numbers
+
+
+def _plain_requirement(raw: Mapping[str, Any], operators: Sequence[Operator]) -> Requirement | None:
+    """Return the requirement as `Requirement.of` does, if it has the usual form; None: `of` has to read it.
+
+    Faster than `of`, for objects with tens of thousands of requirements.
+    """
+    key, operator, values = raw.get("key"), _BY_SPELLING.get(raw.get("operator") or ""), raw.get("values")
+    if operator not in operators or type(key) is not str or not _PLAIN.fullmatch(key):
+        return None
+    if operator in _WITHOUT_VALUES:
+        return None if values else Requirement(key, operator)
+    if operator not in _WITH_VALUES or not values:
+        return None
+    for value in values:
+        if type(value) is not str or (value and not _PLAIN.fullmatch(value)):
+            return None
+    return Requirement(key, operator, frozenset(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +197,17 @@ class LabelSelector:
         """Read `{matchLabels, matchExpressions}`. Raises SelectorError, whose text begins with `path`."""
         if raw is None:
             return LabelSelector(None)
-        equal = [
-            Requirement.of({"key": key, "operator": "In", "values": [value]}, f"{path}.matchLabels")
-            for key, value in _mapping(raw.get("matchLabels"), f"{path}.matchLabels").items()
-        ]
-        expressions = [
-            Requirement.of(item, f"{path}.matchExpressions[{i}]")
-            for i, item in enumerate(mappings(raw.get("matchExpressions"), f"{path}.matchExpressions"))
-        ]
-        return LabelSelector((*equal, *expressions))
+        requirements: list[Requirement] = []
+        equal, expressions = raw.get("matchLabels"), raw.get("matchExpressions")
+        if equal is not None:
+            for key, value in _mapping(equal, f"{path}.matchLabels").items():
+                pair = {"key": key, "operator": "In", "values": [value]}
+                requirements.append(Requirement.of(pair, f"{path}.matchLabels"))
+        if expressions is not None:
+            for i, item in enumerate(mappings(expressions, f"{path}.matchExpressions")):
+                plain = _plain_requirement(item, LABEL_OPERATORS)
+                requirements.append(plain or Requirement.of(item, f"{path}.matchExpressions[{i}]"))
+        return LabelSelector(tuple(requirements))
 
     @staticmethod
     def equal_to(labels: Mapping[str, str]) -> LabelSelector:
@@ -180,9 +236,24 @@ class LabelSelector:
 
     def over(self, table: Labelled) -> NDArray[np.bool_]:
         """Return bool[n]: the rows whose labels meet every requirement."""
+        found = at_once(self.judged(table))
+        return np.full(len(table), found) if isinstance(found, bool) else found
+
+    def judged(self, table: Labelled) -> Work[NDArray[np.bool_] | bool]:
+        """Return `over`, or one answer for all rows where they have the same. Yields after each requirement;
+        ends with the first one that no row meets.
+        """
         if self.requirements is None:
-            return np.zeros(len(table), dtype=np.bool_)
-        return all_of([one.over(table) for one in self.requirements], len(table))
+            return False
+        mask: NDArray[np.bool_] | bool = True
+        for one in self.requirements:
+            found = one.judged(table)
+            if found is False:
+                return False
+            if found is not True:
+                mask = found if mask is True else mask & found
+            yield
+        return mask
 
 
 EVERYTHING: Final = LabelSelector()
@@ -234,7 +305,8 @@ def mappings(raw: Any, path: str) -> list[Mapping[str, Any]]:
     if not isinstance(raw, list):
         raise SelectorError(f"{path}: must be a list, not {type(raw).__name__}")
     for i, item in enumerate(raw):
-        if not isinstance(item, Mapping):
+        # The first test is much faster, and nearly always enough.
+        if type(item) is not dict and not isinstance(item, Mapping):
             raise SelectorError(f"{path}[{i}]: must be a map, not {type(item).__name__}")
     return raw
 
@@ -242,7 +314,7 @@ def mappings(raw: Any, path: str) -> list[Mapping[str, Any]]:
 def _mapping(raw: Any, path: str) -> Mapping[str, Any]:
     if raw is None:
         return {}
-    if not isinstance(raw, Mapping):
+    if type(raw) is not dict and not isinstance(raw, Mapping):
         raise SelectorError(f"{path}: must be a map, not {type(raw).__name__}")
     return raw
 

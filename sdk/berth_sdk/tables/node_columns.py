@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _FIRST_CAPACITY: Final = 16
 NON_ZERO: Final = ("cpu", "memory")
 _MOST_SETS: Final = 256
+MAX_LABELS: Final = 1024
+"""The number of columns by label that are kept. Further ones are built at each read."""
+_CARRIED_LABELS: Final = 256
+"""The number of columns by label that stay, the oldest first, where an update finds twice as many."""
 MAX_INT64: Final = 2**63 - 1
 
 
@@ -123,6 +127,15 @@ class NodeColumns:
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
         self.labels: dict[str, tuple[NDArray[np.int32], Dictionary[str]]] = {}
         self._labels_written = False
+        self._label_keys: set[str] | None = None
+        """The label keys that some node has, or had; None: no label was read yet."""
+        self._no_label: tuple[NDArray[np.int32], Dictionary[str]] = (
+            np.zeros(0, dtype=np.int32),
+            Dictionary(),
+        )
+        """The column of every key that no node has."""
+        self._most_keys = 0
+        """The number of `_label_keys` above which an update counts them anew."""
         self.features: dict[str, NDArray[np.bool_]] = {}
         self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
         self.images = NodeImages(self)
@@ -160,17 +173,36 @@ class NodeColumns:
         return self._live_slots
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """Return codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
+        """Return codes int32[capacity] (0: the node lacks the label) and their dictionary, built once.
+
+        All keys that no node has share one column, so that a pod that names thousands of them costs nothing.
+        """
         column = self.labels.get(key)
         if column is None:
-            values: Dictionary[str] = Dictionary()
-            codes = np.zeros(self.capacity, dtype=np.int32)
-            for slot, node in self._live_nodes():
-                value = node.labels.get(key)
-                if value is not None:
-                    codes[slot] = values.encode(value)
-            column = self.labels[key] = (codes, values)
+            keys = self._label_keys
+            if keys is None:
+                keys = self._label_keys = self._keys_of_nodes()
+            if key not in keys:
+                return self._no_label
+            column = self._label_column(key)
+            if len(self.labels) < MAX_LABELS:
+                self.labels[key] = column
         return column
+
+    def _label_column(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        values: Dictionary[str] = Dictionary()
+        codes = np.zeros(self.capacity, dtype=np.int32)
+        for slot, node in self._live_nodes():
+            value = node.labels.get(key)
+            if value is not None:
+                codes[slot] = values.encode(value)
+        return codes, values
+
+    def _keys_of_nodes(self) -> set[str]:
+        keys: set[str] = set()
+        for _, node in self._live_nodes():
+            keys.update(node.labels)
+        return keys
 
     def feature(self, name: str) -> NDArray[np.bool_]:
         """Return bool[capacity]: the nodes that declare the feature, built once."""
@@ -211,17 +243,27 @@ class NodeColumns:
     def begin_update(self) -> None:
         """Begin a new version. Rows written from now on get the current counts of images.
 
-        Drops columns whose dictionary has far more values than there are nodes. The next read builds them
-        again.
+        Drops columns whose dictionary has far more values than there are nodes, and the newest of very many
+        columns. The next read builds them again, with other codes, which counts as a change of the nodes.
         """
         self.images.begin_update()
         if self.labels and self._labels_written:
             self._labels_written = False
             most = 4 * len(self) + 4096
-            for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
-                del self.labels[key]
+            self._drop_labels([key for key, (_, values) in self.labels.items() if len(values) > most])
+            if self._label_keys is not None and len(self._label_keys) > max(most, self._most_keys):
+                self._label_keys = self._keys_of_nodes()
+                self._most_keys = 2 * len(self._label_keys)
+        if len(self.labels) > 2 * _CARRIED_LABELS:
+            self._drop_labels(list(self.labels)[_CARRIED_LABELS:])
         if self.pods is not None:
             self.pods.begin_update()
+
+    def _drop_labels(self, keys: list[str]) -> None:
+        for key in keys:
+            del self.labels[key]
+        if keys:
+            self.nodes_version += 1
 
     def add(self, node: Node, slot: int | None = None) -> int:
         """Give `node` a slot, fill the columns of its object, and return the slot. `slot`: the slot that the
@@ -307,6 +349,8 @@ class NodeColumns:
         for key, (codes, values) in self.labels.items():
             value = node.labels.get(key)
             codes[slot] = 0 if value is None else values.encode(value)
+        if self._label_keys is not None:
+            self._label_keys.update(node.labels)
         self._labels_written = True
         for name, column in self.features.items():
             column[slot] = name in node.declared_features
@@ -399,6 +443,7 @@ class NodeColumns:
             setattr(self, name, extended(getattr(self, name), more))
         for key, (codes, values) in self.labels.items():
             self.labels[key] = (extended(codes, more), values)
+        self._no_label = (extended(self._no_label[0], more), self._no_label[1])
         self.features = {name: extended(column, more) for name, column in self.features.items()}
         for by_ip in self.port_users.values():
             for ip, column in by_ip.items():
