@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +29,8 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MAX_NAME: Final = 63
 _MAX_PREFIX: Final = 253
 _INT64: Final = 1 << 63
+_MANY: Final = 16
+"""The number of requirements from which a selector looks them up by key."""
 
 
 # The usual form of a key: a name without a prefix. Values have the same form.
@@ -180,6 +182,31 @@ def _plain_requirement(raw: Mapping[str, Any], operators: Sequence[Operator]) ->
     return Requirement(key, operator, frozenset(values))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _ByKey:
+    """Thousands of requirements, matched in time that follows the number of an object's labels.
+
+    `needed`: the keys that a label must have, as a requirement does not accept its absence.
+    """
+
+    requirements: Mapping[str, Sequence[Requirement]]
+    needed: frozenset[str]
+
+    @staticmethod
+    def of(requirements: Sequence[Requirement]) -> _ByKey:
+        by_key: dict[str, list[Requirement]] = {}
+        for one in requirements:
+            by_key.setdefault(one.key, []).append(one)
+        return _ByKey(by_key, frozenset(one.key for one in requirements if not one.accepts(None)))
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if len(self.needed) > len(labels) or not all(key in labels for key in self.needed):
+            return False
+        return all(
+            one.accepts(value) for key, value in labels.items() for one in self.requirements.get(key, ())
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
     """Requirements that must all be met. `requirements` None: the selector was null and matches nothing.
@@ -191,6 +218,7 @@ class LabelSelector:
     """
 
     requirements: tuple[Requirement, ...] | None = ()
+    _by_key: _ByKey | None = field(default=None, init=False, repr=False, compare=False)
 
     @staticmethod
     def of(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> LabelSelector:
@@ -232,7 +260,16 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if a labels map meets every requirement."""
-        return self.requirements is not None and all(one.matches(labels) for one in self.requirements)
+        requirements = self.requirements
+        if requirements is None:
+            return False
+        if len(requirements) > _MANY:
+            by_key = self._by_key
+            if by_key is None:
+                by_key = _ByKey.of(requirements)
+                object.__setattr__(self, "_by_key", by_key)
+            return by_key.matches(labels)
+        return all(one.matches(labels) for one in requirements)
 
     def over(self, table: Labelled) -> NDArray[np.bool_]:
         """Return bool[n]: the rows whose labels meet every requirement."""
@@ -258,16 +295,6 @@ class LabelSelector:
 
 EVERYTHING: Final = LabelSelector()
 """The empty selector, which matches everything."""
-
-
-def all_of(masks: Sequence[NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
-    """Return bool[count]: the rows that are true in every mask. No mask: all rows."""
-    if not masks:
-        return np.ones(count, dtype=np.bool_)
-    result = masks[0]
-    for mask in masks[1:]:
-        result = result & mask
-    return result
 
 
 def is_label_key(key: str) -> bool:

@@ -10,19 +10,24 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
+from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_plugins.node_affinity import NodeAffinity
+from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.pod_topology_spread.filter import REASON_LABEL
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
+from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
-from berth_sdk.tables.node_columns import NodeColumns
+from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, Plug
 
 SPREAD = Plug(PodTopologySpread)
 AFFINITY = Plug(NodeAffinity)
+FIT = Plug(NodeResourcesFit)
+NEIGHBOURS = Plug(InterPodAffinity)
 
 
 @contextmanager
@@ -158,3 +163,115 @@ async def test_pairs_of_a_node_selector_stop_at_the_first_that_no_node_has() -> 
         verdicts = await IN_PROCESS.filter(AFFINITY, pod, nodes(20))
     assert not any(verdict.is_success for verdict in verdicts)
     assert len(reads) < 10
+
+
+def wanting(count: int, **requests: int) -> Pod:
+    return make_pod("web", requests={**{f"example.com/r{i}": 1 for i in range(count)}, **requests})
+
+
+async def test_resources_that_no_node_offers_take_no_rows() -> None:
+    offers = {f"example.com/r{i}": i for i in range(3)}
+    table = make_table(
+        [make_node("n1", allocatable={"pods": 9, **offers}), make_node("n2", allocatable={"pods": 0})],
+        [make_pod("p", node="n1", requests={"example.com/r2": 2, "example.com/r3": 1})],
+    )
+    verdicts = await IN_PROCESS.filter(FIT, wanting(100), table)
+    insufficient = [f"Insufficient example.com/r{i}" for i in sorted(range(100), key=str)]
+    enough = "Insufficient example.com/r1"
+    assert verdicts[0].reasons == tuple(reason for reason in insufficient if reason != enough)
+    assert verdicts[1].reasons == ("Too many pods", *insufficient)
+    assert {verdict.code for verdict in verdicts} == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}
+    assert table.requested("example.com/r3").tolist() == [1, 0]
+    assert not table.offers("example.com/r3")
+
+
+async def test_many_resources_that_a_node_has_fit() -> None:
+    room = {f"example.com/r{i}": 1 for i in range(100)}
+    table = make_table(
+        [make_node("n1", allocatable={"pods": 9, **room}), make_node("n2", allocatable={"pods": 0, **room})]
+    )
+    verdicts = await IN_PROCESS.filter(FIT, wanting(100), table)
+    assert [verdict.reasons for verdict in verdicts] == [(), ("Too many pods",)]
+    taken = make_table(
+        [make_node("n1", allocatable={"pods": 9, **room})], [make_pod("p", node="n1", requests=room)]
+    )
+    (verdict,) = await IN_PROCESS.filter(FIT, wanting(100), taken)
+    assert (verdict.code, len(verdict.reasons)) == (Code.UNSCHEDULABLE, 100)
+
+
+def test_row_of_a_resource_appears_with_its_first_offer() -> None:
+    columns = NodeColumns()
+    slot = columns.add(make_node("n1"))
+    columns.set_usage(slot, NodeUsage(requested={"example.com/r": 2}))
+    assert "example.com/r" not in columns.resources
+    columns.set_node(slot, make_node("n1", allocatable={"example.com/r": 5}))
+    assert columns.requested[columns.resources["example.com/r"], slot] == 2
+
+
+def terms(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        {"labelSelector": {"matchLabels": {"app": f"x{i}"}}, "topologyKey": "zone", **fields}
+        for i in range(count)
+    ]
+
+
+def near(kind: str, wanted: list[dict[str, Any]], *, required: bool = True) -> Pod:
+    if required:
+        stanza: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": wanted}
+    else:
+        weighted = [{"weight": 1, "podAffinityTerm": term} for term in wanted]
+        stanza = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+    return make_pod("web", uid="uid-web", labels={"app": "web"}, spec={"affinity": {kind: stanza}})
+
+
+def zones() -> NodeTable:
+    running = [make_pod(f"p{i}", node=f"n{i}", labels={"app": f"x{i}"}, uid=f"u{i}") for i in range(4)]
+    return make_table([make_node(f"n{i}", labels={"zone": f"z{i // 2}"}) for i in range(8)], running)
+
+
+@pytest.mark.parametrize("count", [2, 200])
+async def test_many_terms_of_anti_affinity_decide_as_few_and_keep_few_counts(count: int) -> None:
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", terms(count)), table)
+    allowed = [verdict.is_success for verdict in verdicts]
+    assert allowed == ([False] * 2 + [True] * 6 if count == 2 else [False] * 4 + [True] * 4)
+    assert len(table.pod_counts) <= 64
+
+
+async def test_many_terms_of_affinity_need_a_pod_that_all_match() -> None:
+    every = {"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}
+    wanted = [
+        {"labelSelector": every, "topologyKey": "zone", "namespaces": ["default", f"x{i}"]}
+        for i in range(200)
+    ]
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAffinity", wanted), table)
+    assert [verdict.is_success for verdict in verdicts] == [True] * 4 + [False] * 4
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAffinity", [*wanted, *terms(1)]), table)
+    assert [verdict.is_success for verdict in verdicts] == [True] * 2 + [False] * 6
+    assert len(table.pod_counts) <= 64
+
+
+async def test_many_preferred_terms_add_up() -> None:
+    few = await IN_PROCESS.score(NEIGHBOURS, near("podAffinity", terms(4), required=False), zones())
+    many = await IN_PROCESS.score(NEIGHBOURS, near("podAffinity", terms(200), required=False), zones())
+    assert many == few == [2] * 4 + [0] * 4
+
+
+async def test_terms_whose_topology_key_no_node_has_count_nothing() -> None:
+    wanted = [{**term, "topologyKey": f"key-{i}"} for i, term in enumerate(terms(3000))]
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", wanted), table)
+    assert all(verdict.is_success for verdict in verdicts)
+    assert len(table.pod_counts) == 0
+
+
+def test_selector_with_many_requirements_matches_by_the_labels_of_the_pod() -> None:
+    many = [{"key": f"key-{i}", "operator": "DoesNotExist"} for i in range(100)]
+    few = [{"key": "app", "operator": "In", "values": ["web", "db"]}, *many[:2]]
+    pods = [{"app": "web"}, {"app": "no"}, {}, {"app": "db", "key-1": "x"}, {"app": "db", "key-70": "x"}]
+    selector = selectors.LabelSelector.of({"matchExpressions": [*few, *many]})
+    assert [selector.matches(labels) for labels in pods] == [True, False, False, False, False]
+    with counted(selectors.Requirement, "accepts") as asked:
+        assert selector.matches({"app": "web"})
+    assert len(asked) < 5

@@ -121,6 +121,10 @@ class NodeColumns:
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
         self.resources: dict[str, int] = {}
+        self._unoffered: set[str] = set()
+        """The resources that pods request, or requested, and no node has offered."""
+        self._most_unoffered = _CARRIED_LABELS
+        """The number of `_unoffered` above which the next update counts them anew."""
         self._resource_rows: dict[tuple[str, ...], slice | NDArray[np.intp]] = {}
         self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
@@ -158,8 +162,7 @@ class NodeColumns:
         self.contents: dict[Hashable, Any] = {}
         """The contents of the rows, by the set of columns; see `berth_sdk.kept.row_contents`."""
         self._grow(_FIRST_CAPACITY)
-        for name in ("cpu", "memory", "ephemeral-storage", "pods"):
-            self.resource_row(name)
+        self._offer(("cpu", "memory", "ephemeral-storage", "pods"))
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -247,6 +250,9 @@ class NodeColumns:
         columns. The next read builds them again, with other codes, which counts as a change of the nodes.
         """
         self.images.begin_update()
+        if len(self._unoffered) > self._most_unoffered:
+            self._unoffered = self.unoffered_of(self.usages)
+            self._most_unoffered = 2 * len(self._unoffered) + _CARRIED_LABELS
         if self.labels and self._labels_written:
             self._labels_written = False
             most = 4 * len(self) + 4096
@@ -342,8 +348,7 @@ class NodeColumns:
         self.nodes[slot] = node
         self.unschedulable[slot] = node.unschedulable
         self.taint_set[slot] = self.taint_sets.encode(node.taints) if node.taints else 0
-        for name in node.allocatable:
-            self.resource_row(name)
+        self._offer(node.allocatable)
         for name, row in self.resources.items():
             self.allocatable[row, slot] = node.allocatable.get(name, 0)
         for key, (codes, values) in self.labels.items():
@@ -376,11 +381,13 @@ class NodeColumns:
         for name, amount in amounts.items():
             row = self.resources.get(name)
             if row is None:
-                row = self.resource_row(name)
-            self.requested[row, slot] = amount
+                self._unoffered.add(name)
+            else:
+                self.requested[row, slot] = amount
         if before and before.keys() != amounts.keys():
             for name in before.keys() - amounts.keys():
-                self.requested[self.resources[name], slot] = 0
+                if (row := self.resources.get(name)) is not None:
+                    self.requested[row, slot] = 0
         amounts = usage.non_zero_requested
         for row, name in enumerate(NON_ZERO):
             self.non_zero[row, slot] = amounts.get(name, 0)
@@ -396,17 +403,35 @@ class NodeColumns:
             # The row's image counts follow the Node objects, and only now take their current values.
             self.node_moved.add(slot)
 
-    def resource_row(self, name: str) -> int:
-        """Return the row of a resource in `allocatable` and `requested`. The first call for a resource adds
-        the row.
+    def _offer(self, names: Iterable[str]) -> None:
+        """Give each resource that a node offers its row in `allocatable` and `requested`."""
+        new = [name for name in names if name not in self.resources]
+        if not new:
+            return
+        extra = np.zeros((len(new), self.capacity), dtype=np.int64)
+        for row, name in enumerate(new):
+            self.resources[name] = len(self.resources)
+            if name in self._unoffered:
+                self._unoffered.discard(name)
+                extra[row] = self.unoffered(name)
+        self.requested = np.concatenate([self.requested, extra])
+        self.allocatable = np.concatenate([self.allocatable, np.zeros_like(extra)])
+
+    def unoffered(self, name: str) -> NDArray[np.int64]:
+        """Return int64[capacity]: the requests for a resource that no node offers, for which no row is kept:
+        one pod may name tens of thousands.
         """
-        row = self.resources.get(name)
-        if row is None:
-            row = self.resources[name] = len(self.resources)
-            extra = np.zeros((1, self.capacity), dtype=np.int64)
-            self.allocatable = np.concatenate([self.allocatable, extra])
-            self.requested = np.concatenate([self.requested, extra])
-        return row
+        return np.array([usage.requested.get(name, 0) for usage in self.usages], dtype=np.int64)
+
+    def has_unoffered(self, name: str) -> bool:
+        """Return True if a pod may request a resource that has no row."""
+        return name in self._unoffered
+
+    def unoffered_of(self, usages: Iterable[NodeUsage]) -> set[str]:
+        """Return the resources without a row that `usages` have."""
+        if not self._unoffered:
+            return set()
+        return {name for usage in usages for name in usage.requested if name not in self.resources}
 
     def resource_rows(self, names: tuple[str, ...]) -> slice | NDArray[np.intp] | None:
         """Return the rows of k resources in `allocatable` and `requested`: a slice where they are adjacent,
