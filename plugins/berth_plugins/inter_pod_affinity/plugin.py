@@ -259,8 +259,8 @@ class InterPodAffinity(Plugin):
         for key in dict.fromkeys((*parts, *carried)):
             total = (yield from _sums(nodes, key, parts[key])) if key in parts else None
             if key in carried:
-                theirs = counts.by_domain(carried[key].scores, key)
-                total = theirs if total is None else total + theirs
+                of_pods = counts.by_domain(carried[key].scores, key)
+                total = of_pods if total is None else total + of_pods
             if total is not None and np.count_nonzero(total):
                 scores[key] = total
             yield
