@@ -121,14 +121,55 @@ def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
     assert entry == {
         "name": "GpuShare",
         "required": True,
-        "endpoint": "unix:///run/berth/plugins/gpus.sock",
+        "endpoint": "unix:///run/berth/plugins/gpus/plugin.sock",
     }
     folders, sidecar = pod_of(manifests)["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
-    assert {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///run/berth/plugins/gpus.sock"} in sidecar["env"]
+    endpoint = {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///run/berth/plugins/gpus/plugin.sock"}
+    assert endpoint in sidecar["env"]
     (scheduler,) = pod_of(manifests)["containers"]
-    for container in (folders, sidecar, scheduler):
+    for container in (folders, scheduler):
         assert {"name": "berth", "mountPath": "/run/berth"} in container["volumeMounts"]
+
+
+def test_each_sidecar_sees_its_own_folder_alone_and_the_hosts_read_only() -> None:
+    other = {"name": "Other", "container": {"image": "i"}}
+    manifests = rendered(values={"plugins": [SIDECAR, other]})
+    folders, *sidecars = pod_of(manifests)["initContainers"]
+    for sidecar, name in zip(sidecars, ("gpus", "other"), strict=True):
+        assert [mount for mount in sidecar["volumeMounts"] if mount["name"] == "berth"] == [
+            {"name": "berth", "mountPath": f"/run/berth/plugins/{name}", "subPath": f"plugins/{name}"},
+            {"name": "berth", "mountPath": "/run/berth/host", "subPath": "host", "readOnly": True},
+        ]
+        assert "runAsUser" not in sidecar["securityContext"]
+    # The container that makes the folders makes those that are mounted, before any sidecar starts.
+    assert '"host", "plugins", "plugins/gpus", "plugins/other"' in folders["args"][0]
+
+
+def test_sidecar_may_have_a_user_of_its_own_that_the_host_allows() -> None:
+    own = {**SIDECAR, "user": 65540, "allowedUIDs": [7]}
+    other = {
+        "name": "Other",
+        "user": 65541,
+        "container": {"image": "i", "securityContext": {"privileged": False}},
+    }
+    manifests = rendered(values={"plugins": [own, other]})
+    _, first, second = pod_of(manifests)["initContainers"]
+    assert first["securityContext"]["runAsUser"] == 65540
+    assert first["securityContext"]["readOnlyRootFilesystem"]
+    assert second["securityContext"] == {"privileged": False, "runAsUser": 65541}
+    plugins = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]["plugins"]
+    assert [one["allowedUIDs"] for one in plugins] == [[7, 65540], [65541]]
+    assert all("user" not in one for one in plugins)
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [{"name": "A", "user": 0, "container": {"image": "i"}}, {"name": "A", "user": 7, "command": ["x"]}],
+)
+def test_user_that_makes_no_sense_is_refused(plugin: Json) -> None:
+    with pytest.raises(chart.ChartError, match="user"):
+        rendered(values={"plugins": [plugin]})
 
 
 def test_fields_of_a_container_go_into_the_sidecar() -> None:
@@ -566,7 +607,9 @@ def test_an_endpoint_that_the_host_takes_is_taken(endpoint: str) -> None:
 def test_the_endpoint_of_a_sidecar_is_the_charts_alone() -> None:
     env = [{"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///x.sock"}]
     container = {**SIDECAR["container"], "env": env}
-    said = "GpuShare sets BERTH_PLUGIN_ENDPOINT, .* unix:///run/berth/plugins/gpus.sock, .* leave it out"
+    said = (
+        "GpuShare sets BERTH_PLUGIN_ENDPOINT, .* unix:///run/berth/plugins/gpus/plugin.sock, .* leave it out"
+    )
     with pytest.raises(chart.ChartError, match=said):
         rendered(values={"plugins": [{**SIDECAR, "container": container}]})
 
