@@ -665,7 +665,7 @@ def test_the_schema_knows_the_fields_of_berths_configuration(
     for step in place:
         node = node["items"] if step == "items" else node["properties"][step]
     assert node["additionalProperties"] is False
-    of_the_chart = {"container"} if fields is BerthPlugin else set()
+    of_the_chart = {"container", "user"} if fields is BerthPlugin else set()
     not_in_a_pod = {"kubeconfig"} if fields is ClientConnection else set()
     assert (
         set(node["properties"]) - of_the_chart

@@ -26,9 +26,9 @@ from berth_host.cluster.kube.exec_plugin import ExecPluginError, cluster_of
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
 from berth_host.cluster.kube.server import Server
+from berth_host.config.in_memory import load_pair
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
-from berth_host.model.in_memory import load_pair
 from berth_host.model.no_proxy import goes_direct
 from berth_host.model.paths import why_unread
 

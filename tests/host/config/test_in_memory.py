@@ -14,9 +14,9 @@ from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
 from berth_host.config.checks.extender_tls import load_client_pair
 from berth_host.config.decoding.types_v1 import ExtenderTls
+from berth_host.config.in_memory import as_file, load_pair
 from berth_host.endpoints.certificates import ServingCertificate, self_signed
 from berth_host.endpoints.options import ServingOptions
-from berth_host.model.in_memory import as_file, load_pair
 from berth_host.model.user import ClientTrust
 
 needs_memory = pytest.mark.skipif(
