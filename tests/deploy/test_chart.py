@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -737,3 +738,30 @@ def _rows(text: str, head: str) -> list[list[str]]:
     """Return the cells of the table whose first column has this head."""
     table = text.partition(f"| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table]
+
+
+def notes(folder: Path, namespace: str, values: Json) -> str:
+    """Return what helm prints after an installation, which `helm template` leaves out."""
+    copied = folder / "chart"
+    shutil.copytree(chart.CHART, copied, dirs_exist_ok=True)
+    (copied / "notes.txt").write_text((copied / "templates/NOTES.txt").read_text())
+    (copied / "templates/notes.yaml").write_text(
+        'notes: |\n{{ tpl (.Files.Get "notes.txt") . | indent 2 }}\n'
+    )
+    line = [str(program("helm")), "template", "berth", str(copied), "--namespace", namespace]
+    line += ["--show-only", "templates/notes.yaml", "--values", "-"]
+    done = subprocess.run(
+        line, input=yaml.safe_dump(values), capture_output=True, text=True, timeout=60, check=True
+    )
+    found: str = yaml.safe_load(done.stdout)["notes"]
+    return found
+
+
+def test_notes_warn_of_the_port_forward_that_readers_get(tmp_path: Path) -> None:
+    readers = {"answers": {"readers": [{"kind": "Group", "name": "developers"}]}}
+    assert "WARNING" not in notes(tmp_path, "berth-system", {})
+    apart = notes(tmp_path, "berth-system", readers)
+    assert "port-forward to every pod of the namespace berth-system" in apart
+    assert "Keep other workloads out" in apart
+    assert "pods of etcd, the API server" in notes(tmp_path, "kube-system", readers)
+    assert "WARNING" not in notes(tmp_path, "kube-system", {**readers, "rbac": {"create": False}})
