@@ -355,8 +355,17 @@ def _check_count(operator: Operator, values: Sequence[str], path: str) -> None:
             raise SelectorError(
                 f"{path}.values: Invalid value: {list(values)!r}: Exists and DoesNotExist take none"
             )
-    elif len(values) != 1 or parse_int64(values[0]) is None:
-        raise SelectorError(f"{path}.values: Invalid value: {list(values)!r}: Gt and Lt need one integer")
+    elif len(values) != 1:
+        shown = ",".join(map(_quoted, values))
+        raise SelectorError(
+            f"{path}.values: Invalid value: [{shown}]: for 'Gt', 'Lt' operators, exactly one value "
+            "is required"
+        )
+    elif parse_int64(values[0]) is None:
+        raise SelectorError(
+            f"{path}.values[0]: Invalid value: {_quoted(values[0])}: for 'Gt', 'Lt' operators, the value "
+            "must be an integer"
+        )
 
 
 def _quoted(value: object) -> str:
