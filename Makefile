@@ -36,8 +36,8 @@ help:
 	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
-	@echo 'make test-long run tests that take long and rarely fail: mutants, a short soak, corrupted answers'
-	@echo 'make soak    100 fail-overs, many kills, 100 of the API server, 100 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 100000 corrupted answers, 30000 corrupted command lines; 140 minutes'
+	@echo 'make test-long run tests that take long and rarely fail: mutants, a short soak, corrupted answers, hostile objects'
+	@echo 'make soak    50000 hostile objects, 60 fail-overs, many kills, 60 of the API server, 60 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 60000 corrupted answers, 20000 corrupted command lines; 140 minutes'
 
 setup: $(STAMP)
 
@@ -61,17 +61,19 @@ test-long: $(STAMP)
 	$(BIN)/pytest $(AT_ONCE) -m long $(PYTEST_ARGS)
 
 soak: $(STAMP)
-	$(BIN)/berth bench soak --minutes 30 --seed $${SEED:-1} -o json
+	$(BIN)/berth bench soak --minutes 20 --seed $${SEED:-1} -o json
 	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
 		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/host/simulation \
 		tests/host/scheduler tests/host/attach \
 		|| exit; done
-	BERTH_FUZZ_ANSWERS=100000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
+	BERTH_FUZZ_ANSWERS=60000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
 		tests/host/app/test_bad_extender.py \
 		tests/host/handle/test_mutated_requests.py
-	BERTH_FUZZ_INPUTS=30000 $(BIN)/pytest $(AT_ONCE) tests/host/cli/test_any_input.py
-	BERTH_FAILOVERS=100 BERTH_KILLS=40 BERTH_GROUP_KILLS=100 BERTH_PARTITIONS=100 BERTH_OUTAGE_S=60 BERTH_API_KILLS=100 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
+	BERTH_FUZZ_INPUTS=20000 $(BIN)/pytest $(AT_ONCE) tests/host/cli/test_any_input.py
+	BERTH_FUZZ_OBJECTS=50000 BERTH_FUZZ_SEED=$${SEED:-$$(date +%s)} $(BIN)/pytest -m "long or not long" -s \
+		tests/cluster/test_fuzz_objects.py
+	BERTH_FAILOVERS=60 BERTH_KILLS=40 BERTH_GROUP_KILLS=60 BERTH_PARTITIONS=60 BERTH_OUTAGE_S=60 BERTH_API_KILLS=60 BERTH_REAL_SOAK_S=120 $(BIN)/pytest -v \
 		-m "long or not long" tests/cluster/test_failover.py tests/cluster/test_kill.py tests/cluster/test_kill_groups.py \
 		tests/cluster/test_outage.py tests/cluster/test_partition.py tests/cluster/test_group_outage.py tests/cluster/test_soak.py $(PYTEST_ARGS)
 	BERTH_MADE_PLUGINS=all $(BIN)/pytest -m "long or not long" tests/examples/test_made_plugins.py

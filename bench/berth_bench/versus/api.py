@@ -135,7 +135,7 @@ class ApiClient:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
         async with self._session.request(verb, f"{self._url}/{path}", data=data, headers=headers) as answer:
-            text = await answer.text()
+            text = await answer.text(errors="replace")
             if answer.status >= 400:
                 raise ApiError(answer.status, _message(text), f"{verb} {path}")
             return text
