@@ -116,12 +116,12 @@ RUN_ELSEWHERE = {
         "berth bench faults -o json\nberth bench faults --nodes 1000 --pods 1000 --turns 3 --warm-up 20\n",
         # tests/bench/attach/test_command.py
         "berth bench attach -o json\nberth bench attach --processes 10 --plugins 10 --turns 5 --starts 15\n",
+        # tests/bench/simulate/test_command.py
+        "berth bench simulate\nberth bench simulate --pods 100 --templates 10 --calls 200 -o json\n",
         # tests/cluster/test_hostile.py
         "make envtest\n"
         "berth bench hostile\n"
         'berth bench hostile pod "node/taints" --nodes 300 --bytes 1500000 -o json\n',
-        # tests/bench/simulate/test_command.py
-        "berth bench simulate\nberth bench simulate --pods 100 --templates 10 --calls 200 -o json\n",
         # tests/cluster/test_versus.py
         "make envtest\n"
         "berth bench versus\n"
