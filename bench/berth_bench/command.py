@@ -18,7 +18,7 @@ from berth_host import log
 from berth_host.cli import plugin_output, standard_input
 from berth_host.cli.commands import Commands, own_plugins
 from berth_host.cli.input_errors import fail, reported
-from berth_host.cli.options import PATH, no_convert_option, verbose_option
+from berth_host.cli.options import PATH, emulated_version_option, no_convert_option, verbose_option
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 from berth_host.cli.strictness import conclude, is_strict, strict_option
@@ -186,6 +186,7 @@ bench.add_command(versus)
     show_default=True,
     help="Folder of `make scheduler-perf-data`.",
 )
+@emulated_version_option
 @bench_options
 def scheduler_perf(
     files: tuple[str, ...], names: tuple[str, ...], labels: str, data: Path, **options: Any
@@ -307,6 +308,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         verbose=bool(options.get("verbose")),
         keep_answers=not options.get("no_kept_answers"),
         limit_s=options.get("limit_s") or 0.0,
+        emulated_version=options.get("emulated_version") or "",
         plugins=own_plugins(),
     )
 

@@ -47,6 +47,8 @@ class Settings:
     older versions instead of refusing them. `remote`: plugins to run in processes of their own; `plugins`:
     the program's own classes. `keep_answers` False: call every plugin about every pod and node. `limit_s`:
     above 0, end a workload's ops after this time; its figures are those until then.
+    `emulated_version`: the version of kube-scheduler whose gates a workload may set; "": 1.36
+    where a gate needs it.
     """
 
     config: str = ""
@@ -59,6 +61,7 @@ class Settings:
     verbose: bool = False
     keep_answers: bool = True
     limit_s: float = 0.0
+    emulated_version: str = ""
     plugins: Mapping[str, type] = field(default_factory=dict)
 
 
@@ -71,7 +74,7 @@ def loaded(workload: Workload, settings: Settings) -> LoadedConfiguration:
         convert_older=settings.convert_older,
         read_stdin=lambda: settings.standard_input,
         feature_gates=workload.feature_gates,
-        emulated_version=_emulated(workload.feature_gates),
+        emulated_version=settings.emulated_version or _emulated(workload.feature_gates),
     )
     return with_remote(given, (*workload.remote, *settings.remote), settings.plugins)
 

@@ -8,6 +8,7 @@ Source: `pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,9 +16,10 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
+from berth_sdk.node import Node
 from berth_sdk.node_selectors import (
     NODE_NAME_FIELD,
     NodeSelector,
@@ -29,6 +31,7 @@ from berth_sdk.node_selectors import (
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
 from berth_sdk.results import PreFilterResult
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -42,6 +45,8 @@ REASON_ENFORCED: Final = Status.unresolvable("node(s) didn't match scheduler-enf
 REASON_CONFLICT: Final = Status.unresolvable("pod affinity terms conflict")
 _REQUIRED: Final = "required"
 _PREFERRED: Final = "preferred"
+_MAX_ASKED: Final = 8
+"""The number of pods whose conditions are kept for the next hint."""
 
 
 class NodeAffinity(Plugin):
@@ -62,6 +67,7 @@ class NodeAffinity(Plugin):
         """`args`: NodeAffinityArgs. Raises PluginArgsError for an `addedAffinity` that cannot be read."""
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
+        self._asked: deque[tuple[Mapping[str, Any], RequiredNodeAffinity]] = deque(maxlen=_MAX_ASKED)
         self._enforced: NodeSelector | None = None
         self._added: PreferredTerms | None = None
         added = mapping(args, "addedAffinity", "addedAffinity")
@@ -77,34 +83,46 @@ class NodeAffinity(Plugin):
         affinity = stanza.get("nodeAffinity") if isinstance(stanza, Mapping) else stanza
         return None if selector is None and affinity is None else repr((selector, affinity))
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> PreFilterResult | Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[PreFilterResult | Status]:
         """Return SKIP for a pod without conditions, and a subset of nodes if every term names its nodes."""
+        return in_slices(self._pre_filter(state, pod))
+
+    def _pre_filter(self, state: CycleState, pod: Pod) -> Work[PreFilterResult | Status]:
         spec = spec_of(pod)
         stanza = required_stanza(spec)
         # An empty map is a selector that every node matches; a missing one is no selector.
         if stanza is None and self._enforced is None and spec.get("nodeSelector") is None:
             return Status.skip()
-        state.write(_REQUIRED, RequiredNodeAffinity.of_spec(spec))
+        state.write(_REQUIRED, (yield from RequiredNodeAffinity.read(spec)))
         names = _named_nodes(stanza)
         if names is None:
             return Status.success()
         return PreFilterResult(eligible=names) if names else REASON_CONFLICT
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts]:
         """Return unresolvable where the enforced affinity, or else the pod's own, does not match.
 
         Unreadable terms match no node.
         """
-        required = state.get_or_make(_REQUIRED, lambda: RequiredNodeAffinity.of_spec(spec_of(pod)))
+        return in_slices(self._filter_nodes(state, pod, nodes))
+
+    def _filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Verdicts]:
+        required: RequiredNodeAffinity | None = state.get(_REQUIRED)
+        if required is None:
+            read = yield from RequiredNodeAffinity.read(spec_of(pod))
+            required = state.get_or_make(_REQUIRED, lambda: read)
         verdicts = Verdicts.feasible(len(nodes))
         if self._enforced is not None:
             verdicts = verdicts.otherwise(~self._enforced.over(nodes), REASON_ENFORCED)
-        return verdicts.otherwise(~required.over(nodes), REASON_POD)
+        return verdicts.otherwise(~(yield from required.over_in_steps(nodes)), REASON_POD)
 
-    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without preferred terms, ERROR for an unreadable preferred term."""
+        return in_slices(self._pre_score(state, pod))
+
+    def _pre_score(self, state: CycleState, pod: Pod) -> Work[Status]:
         try:
-            preferred = _preferred_terms(pod)
+            preferred = yield from _preferred_terms(pod)
         except SelectorError as err:
             return Status.error(str(err))
         if preferred is None and self._added is None:
@@ -112,13 +130,16 @@ class NodeAffinity(Plugin):
         state.write(_PREFERRED, preferred)
         return Status.success()
 
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Return int64[n]: the sum of the weights of the preferred terms that match, added ones included."""
+        return in_slices(self._score_nodes(state, pod, nodes))
+
+    def _score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[NDArray[np.int64]]:
         total = np.zeros(len(nodes), dtype=np.int64)
-        preferred = state.get_or_make(_PREFERRED, lambda: _preferred_terms(pod))
+        preferred = state.get(_PREFERRED) or (yield from _preferred_terms(pod))
         for terms in (self._added, preferred):
             if terms is not None:
-                total += terms.over(nodes)
+                total += yield from terms.over_in_steps(nodes)
         return total
 
     def sign_queue(self, pod: Pod) -> Hashable:
@@ -132,7 +153,9 @@ class NodeAffinity(Plugin):
         node = as_node(event.new)
         if self._enforced is not None and not self._enforced.matches(node.labels, node.name):
             return False
-        required = RequiredNodeAffinity.of_spec(spec_of(pod))
+        if not _has_pairs(node, spec_of(pod).get("nodeSelector")):
+            return False  # decided without reading the terms
+        required = self._required(spec_of(pod))
         if not required.matches(node.labels, node.name):
             return False
         if event.old is None:
@@ -143,6 +166,15 @@ class NodeAffinity(Plugin):
         ):
             return True
         return not required.matches(before.labels, before.name)
+
+    def _required(self, spec: Mapping[str, Any]) -> RequiredNodeAffinity:
+        """Return the conditions of a spec, which a series of events asks about again and again."""
+        for known, required in self._asked:
+            if known is spec:
+                return required
+        required = RequiredNodeAffinity.of_spec(spec)
+        self._asked.appendleft((spec, required))
+        return required
 
     def _read_added(self, added: Mapping[str, Any]) -> None:
         errors: list[str] = []
@@ -161,9 +193,13 @@ class NodeAffinity(Plugin):
             raise PluginArgsError(joined(errors))
 
 
-def _preferred_terms(pod: Pod) -> PreferredTerms | None:
+def _preferred_terms(pod: Pod) -> Work[PreferredTerms | None]:
     stanza = preferred_stanza(spec_of(pod))
-    return None if stanza is None else PreferredTerms.of(stanza)
+    return None if stanza is None else (yield from PreferredTerms.read(stanza))
+
+
+def _has_pairs(node: Node, pairs: Any) -> bool:
+    return not isinstance(pairs, Mapping) or all(node.labels.get(key) == pairs[key] for key in pairs)
 
 
 def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
@@ -174,7 +210,7 @@ def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
     terms = (stanza or {}).get("nodeSelectorTerms") or ()
     if not terms:
         return None
-    names: frozenset[str] = frozenset()
+    names: set[str] = set()
     for term in terms:
         named: frozenset[str] | None = None
         for item in term.get("matchFields") or ():
@@ -184,4 +220,4 @@ def _named_nodes(stanza: Mapping[str, Any] | None) -> frozenset[str] | None:
         if named is None:
             return None
         names |= named
-    return names
+    return frozenset(names)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import SelectorError
-from berth_sdk.selectors import EVERYTHING, LabelSelector, Operator, Requirement, all_of, mappings
+from berth_sdk.selectors import EVERYTHING, LabelSelector, Operator, Requirement, mappings
+from berth_sdk.slices import Work, at_once
 from berth_sdk.tables import NodeTable
 
 NODE_NAME_FIELD: Final = "metadata.name"
@@ -55,12 +56,18 @@ class FieldRequirement:
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes that meet the condition."""
+        found = self.judged(nodes)
+        return np.full(len(nodes), found) if isinstance(found, bool) else found
+
+    def judged(self, nodes: NodeTable) -> NDArray[np.bool_] | bool:
+        """Return `over`, or one answer for all rows where they have the same."""
         if self.key != NODE_NAME_FIELD:
-            return np.full(len(nodes), self.matches(""), dtype=np.bool_)
-        mask = np.full(len(nodes), self.negated, dtype=np.bool_)
+            return self.matches("")
         position = nodes.position(self.value)
-        if position is not None:
-            mask[position] = not self.negated
+        if position is None:
+            return self.negated
+        mask = np.full(len(nodes), self.negated, dtype=np.bool_)
+        mask[position] = not self.negated
         return mask
 
 
@@ -103,8 +110,24 @@ class NodeSelectorTerm:
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes that match."""
-        mask = self.labels.over(nodes)
-        return all_of([mask, *(field.over(nodes) for field in self.fields)], len(nodes))
+        found = at_once(self.judged(nodes))
+        return np.full(len(nodes), found) if isinstance(found, bool) else found
+
+    def judged(self, nodes: NodeTable) -> Work[NDArray[np.bool_] | bool]:
+        """Return `over`, or one answer for all rows where they have the same. Yields after each
+        requirement.
+        """
+        mask = yield from self.labels.judged(nodes)
+        if mask is False:
+            return False
+        for field in self.fields:
+            found = field.judged(nodes)
+            if found is False:
+                return False
+            if found is not True:
+                mask = found if mask is True else mask & found
+            yield
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,11 @@ class NodeSelector:
         """Read `{nodeSelectorTerms}`. Errors of unreadable terms go to `errors`; `path` is the prefix of
         their places.
         """
+        return at_once(NodeSelector.read(raw, path))
+
+    @staticmethod
+    def read(raw: Mapping[str, Any], path: str = "") -> Work[NodeSelector]:
+        """Return `of`. Yields after each term."""
         terms: list[NodeSelectorTerm] = []
         errors: list[str] = []
         where = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
@@ -139,6 +167,7 @@ class NodeSelector:
             else:
                 if term is not None:
                     terms.append(term)
+            yield
         return NodeSelector(tuple(terms), tuple(errors))
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
@@ -147,9 +176,18 @@ class NodeSelector:
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes that match a term. Unreadable terms match no node."""
+        return at_once(self.over_in_steps(nodes))
+
+    def over_in_steps(self, nodes: NodeTable) -> Work[NDArray[np.bool_]]:
+        """Return `over`. Yields after each requirement; ends with the term that the last node matches."""
         mask = np.zeros(len(nodes), dtype=np.bool_)
         for term in self.terms:
-            mask |= term.over(nodes)
+            found = yield from term.judged(nodes)
+            if found is True:
+                return np.ones(len(nodes), dtype=np.bool_)
+            if found is not False:
+                mask |= found
+            yield
         return mask
 
     def check(self) -> None:
@@ -167,6 +205,11 @@ class PreferredTerms:
     @staticmethod
     def of(raw: Sequence[Mapping[str, Any]], path: str = "") -> PreferredTerms:
         """Read a list of `{weight, preference}`. Raises SelectorError with the texts of all errors."""
+        return at_once(PreferredTerms.read(raw, path))
+
+    @staticmethod
+    def read(raw: Sequence[Mapping[str, Any]], path: str = "") -> Work[PreferredTerms]:
+        """Return `of`. Yields after each term."""
         terms: list[tuple[NodeSelectorTerm, int]] = []
         errors: list[str] = []
         for i, item in enumerate(mappings(raw, path)):
@@ -181,16 +224,27 @@ class PreferredTerms:
             else:
                 if term is not None:
                     terms.append((term, int(weight)))
+            yield
         if errors:
             raise SelectorError(joined(errors))
         return PreferredTerms(tuple(terms))
 
     def over(self, nodes: NodeTable) -> NDArray[np.int64]:
         """Return int64[n]: the sum of the weights of the terms that each node matches."""
+        return at_once(self.over_in_steps(nodes))
+
+    def over_in_steps(self, nodes: NodeTable) -> Work[NDArray[np.int64]]:
+        """Return `over`. Yields after each requirement."""
         total = np.zeros(len(nodes), dtype=np.int64)
+        of_all = 0
         for term, weight in self.terms:
-            total += term.over(nodes) * np.int64(weight)
-        return total
+            found = yield from term.judged(nodes)
+            if found is True:
+                of_all += weight
+            elif found is not False:
+                total += found * np.int64(weight)
+            yield
+        return total + of_all if of_all else total
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +260,18 @@ class RequiredNodeAffinity:
     @staticmethod
     def of_spec(spec: Mapping[str, Any]) -> RequiredNodeAffinity:
         """Read a pod's spec. Unreadable terms become errors of `affinity`."""
+        return at_once(RequiredNodeAffinity.read(spec))
+
+    @staticmethod
+    def read(spec: Mapping[str, Any]) -> Work[RequiredNodeAffinity]:
+        """Return `of_spec`. Yields after each pair and each term."""
+        pairs = []
+        for key, value in (spec.get("nodeSelector") or {}).items():
+            pairs.append(Requirement(key, Operator.IN, frozenset((value,))))
+            yield
         required = required_stanza(spec)
-        return RequiredNodeAffinity(
-            LabelSelector.equal_to(spec.get("nodeSelector") or {}),
-            None if required is None else NodeSelector.of(required),
-        )
+        terms = None if required is None else (yield from NodeSelector.read(required))
+        return RequiredNodeAffinity(LabelSelector(tuple(pairs)), terms)
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
         """Return True if one node matches. Raises SelectorError when no term matches and one is
@@ -225,8 +286,23 @@ class RequiredNodeAffinity:
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes that match. Unreadable terms match no node."""
-        mask = self.node_selector.over(nodes)
-        return mask if self.affinity is None else mask & self.affinity.over(nodes)
+        return at_once(self.over_in_steps(nodes))
+
+    def over_in_steps(self, nodes: NodeTable) -> Work[NDArray[np.bool_]]:
+        """Return `over`. Yields after each requirement."""
+        found = yield from self.node_selector.judged(nodes)
+        if found is False:
+            return np.zeros(len(nodes), dtype=np.bool_)
+        if self.affinity is None:
+            return np.ones(len(nodes), dtype=np.bool_) if found is True else found
+        mask = yield from self.affinity.over_in_steps(nodes)
+        return mask if found is True else mask & found
+
+
+def many_conditions(spec: Mapping[str, Any], most: int) -> bool:
+    """Return True if the node selector and the required affinity of a spec have more than `most` parts."""
+    terms = (required_stanza(spec) or {}).get("nodeSelectorTerms") or ()
+    return len(spec.get("nodeSelector") or ()) + len(terms) > most
 
 
 def required_stanza(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MAX_WEIGHT: Final = 2**31 - 1
+_NOTHING: Final = LabelSelector(None)
 _OPERATORS: Final = frozenset(operator.value for operator in LABEL_OPERATORS)
 
 
@@ -141,14 +142,15 @@ def _weighted(raw: Mapping[str, Any], namespace: str) -> Weighted:
     if isinstance(weight, bool) or not isinstance(weight, int) or abs(weight) > _MAX_WEIGHT:
         raise SelectorError(f"weight: must be a 32-bit integer, not {weight!r}")
     term = raw.get("podAffinityTerm") or {}
-    if not isinstance(term, Mapping):
+    if type(term) is not dict and not isinstance(term, Mapping):
         raise SelectorError(f"podAffinityTerm: must be a map, not {type(term).__name__}")
     return _term(term, namespace), weight
 
 
 def _term(raw: Mapping[str, Any], namespace: str) -> PodAffinityTerm:
     listed = raw.get("namespaces") or ()
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
+    # The quick tests here and below are nearly always enough, for pods with tens of thousands of terms.
+    if type(listed) is not tuple and (not isinstance(listed, Sequence) or isinstance(listed, str)):
         raise SelectorError(f"namespaces: must be a list, not {type(listed).__name__}")
     selector = _selector(raw, "labelSelector")
     own = not listed and raw.get("namespaceSelector") is None
@@ -163,10 +165,11 @@ def _term(raw: Mapping[str, Any], namespace: str) -> PodAffinityTerm:
 def _selector(raw: Mapping[str, Any], name: str) -> LabelSelector:
     selector = raw.get(name)
     if selector is None:
-        return LabelSelector(None)
-    if not isinstance(selector, Mapping):
+        return _NOTHING
+    if type(selector) is not dict and not isinstance(selector, Mapping):
         raise SelectorError(f"{name}: must be a map, not {type(selector).__name__}")
-    for item in mappings(selector.get("matchExpressions"), f"{name}.matchExpressions"):
+    expressions = selector.get("matchExpressions")
+    for item in () if expressions is None else mappings(expressions, f"{name}.matchExpressions"):
         operator = item.get("operator") or ""
         if operator not in _OPERATORS:
             # kube-scheduler's words, which appear in the pod's condition.

@@ -53,7 +53,7 @@ class PodVolume:
 
 def volumes_of(spec: Mapping[str, Any], pod_name: str) -> tuple[PodVolume, ...]:
     """Return the volumes of a pod's spec that name storage, in order."""
-    found: tuple[PodVolume, ...] = ()
+    found: list[PodVolume] = []
     for raw in spec.get("volumes") or ():
         if _KNOWN.isdisjoint(raw):
             continue
@@ -61,8 +61,8 @@ def volumes_of(spec: Mapping[str, Any], pod_name: str) -> tuple[PodVolume, ...]:
         for source in SOURCES:
             details = raw.get(source)
             if details is not None:
-                found = (*found, PodVolume(name, source, details, _claim(source, details, pod_name, name)))
-    return found
+                found.append(PodVolume(name, source, details, _claim(source, details, pod_name, name)))
+    return tuple(found)
 
 
 def _claim(source: str, details: Mapping[str, Any], pod_name: str, volume_name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.pod import Pod
 from berth_sdk.selectors import LabelSelector, Operator
+from berth_sdk.slices import Work, at_once
 from berth_sdk.tables import PodTable
 
 
@@ -24,17 +25,20 @@ class SelectedPods:
     namespaces: frozenset[str] | None
     selector: LabelSelector
     exclude_terminating: bool = False
-    _hash: int = field(init=False, repr=False, compare=False)
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
     _first: tuple[str, str] | None = field(init=False, repr=False, compare=False)
     """A label and the only value that a selected pod may have. None: no requirement gives one."""
 
     def __post_init__(self) -> None:
-        # Computed once: every cycle looks a column up by this hash.
         object.__setattr__(self, "_first", _first_of(self.selector))
-        object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.exclude_terminating)))
 
     def __hash__(self) -> int:
-        return self._hash
+        known = self._hash
+        if known is None:
+            # Computed once: every cycle looks a column up by this hash.
+            known = hash((self.namespaces, self.selector, self.exclude_terminating))
+            object.__setattr__(self, "_hash", known)
+        return known
 
     def selects(self, pod: Pod) -> bool:
         """Return True if the pod is selected."""
@@ -57,12 +61,51 @@ class SelectedPods:
 
     def over(self, pods: PodTable) -> NDArray[np.int64]:
         """Return int64[number of pods]: 1 if selected, else 0. Tests each distinct label value once."""
-        mask = self.selector.over(pods)
-        if self.namespaces is not None:
-            mask = mask & pods.namespaces.members(self.namespaces).take(pods.namespace)
-        if self.exclude_terminating:
-            mask = mask & ~pods.terminating
-        return mask.astype(np.int64)
+        return at_once(weights_over(pods, ((self, 1),)))
+
+
+def weights_over(pods: PodTable, parts: Iterable[tuple[SelectedPods, int]]) -> Work[NDArray[np.int64]]:
+    """Return int64[number of pods]: the sum of the weights of the parts that select each pod.
+
+    Yields after each requirement. For lists of thousands of parts, which as tallies of `PodCounts` would take
+    the place of everybody's columns.
+    """
+    total = np.zeros(len(pods), dtype=np.int64)
+    everyone: dict[tuple[frozenset[str] | None, bool], int] = {}
+    allowed: dict[tuple[frozenset[str] | None, bool], NDArray[np.bool_] | None] = {}
+    for part, weight in parts:
+        found = yield from part.selector.judged(pods)
+        yield
+        if found is False:
+            continue
+        key = (part.namespaces, part.exclude_terminating)
+        if found is True:
+            everyone[key] = everyone.get(key, 0) + weight
+            continue
+        if key not in allowed:
+            allowed[key] = _allowed(pods, *key)
+        mask = allowed[key]
+        rows = np.flatnonzero(found if mask is None else found & mask)
+        total[rows] += weight
+    for key, weight in everyone.items():
+        mask = allowed[key] if key in allowed else _allowed(pods, *key)
+        if mask is None:
+            total += weight
+        else:
+            total[mask] += weight
+    return total
+
+
+def _allowed(
+    pods: PodTable, namespaces: frozenset[str] | None, exclude_terminating: bool
+) -> NDArray[np.bool_] | None:
+    """Return bool[number of pods]: the pods that parts may select, whatever their labels. None: all."""
+    mask: NDArray[np.bool_] | None = None
+    if namespaces is not None:
+        mask = pods.namespaces.members(namespaces).take(pods.namespace)
+    if exclude_terminating:
+        mask = ~pods.terminating if mask is None else mask & ~pods.terminating
+    return mask
 
 
 def labels_kind(pod: Pod) -> Hashable:

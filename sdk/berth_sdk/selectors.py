@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import SelectorError
+from berth_sdk.slices import Work, at_once
 
 if TYPE_CHECKING:
     from berth_sdk.tables.dictionary import Dictionary
@@ -28,10 +29,19 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _MAX_NAME: Final = 63
 _MAX_PREFIX: Final = 253
 _INT64: Final = 1 << 63
+_MANY: Final = 16
+"""The number of requirements from which a selector looks them up by key."""
+
+
+# The usual form of a key: a name without a prefix. Values have the same form.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class Operator(Enum):
     """How a requirement compares. The values are the API's spellings."""
+
+    # The hash of an Enum is a Python function, and selectors hash thousands of operators.
+    __hash__ = object.__hash__
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -41,6 +51,9 @@ class Operator(Enum):
     LT = "Lt"
 
 
+_BY_SPELLING: Final = {operator.value: operator for operator in Operator}
+_WITH_VALUES: Final = frozenset((Operator.IN, Operator.NOT_IN))
+_WITHOUT_VALUES: Final = frozenset((Operator.EXISTS, Operator.DOES_NOT_EXIST))
 LABEL_OPERATORS: Final = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 """The operators of a LabelSelector. Node selectors have Gt and Lt as well."""
 
@@ -66,6 +79,9 @@ class Requirement:
     @staticmethod
     def of(raw: Mapping[str, Any], path: str, operators: Sequence[Operator] = LABEL_OPERATORS) -> Requirement:
         """Read `{key, operator, values}`. Raises SelectorError, whose text begins with `path`."""
+        plain = _plain_requirement(raw, operators)
+        if plain is not None:
+            return plain
         known = {operator.value: operator for operator in operators}
         operator = known.get(raw.get("operator") or "")
         if operator is None:
@@ -112,18 +128,83 @@ class Requirement:
         """Return bool[n]: the rows whose labels meet the condition. One test per distinct value, not per
         row.
         """
+        found = self.judged(table)
+        return np.full(len(table), found) if isinstance(found, bool) else found
+
+    def judged(self, table: Labelled) -> NDArray[np.bool_] | bool:
+        """Return `over`, or one answer for all rows where a look-up shows that they have the same."""
         codes, values = table.label(self.key)
-        if self.operator is Operator.EXISTS:
+        if len(values) == 1:
+            return self.accepts(None)  # no row has the label
+        operator = self.operator
+        if operator is Operator.EXISTS:
             return np.not_equal(codes, 0)
-        if self.operator is Operator.DOES_NOT_EXIST:
+        if operator is Operator.DOES_NOT_EXIST:
             return np.equal(codes, 0)
-        if self.operator in (Operator.GT, Operator.LT):
-            return values.where(self.accepts).take(codes)
+        if operator is Operator.GT or operator is Operator.LT:
+            return self._compared(values).take(codes)
         if len(self.values) == 1:
-            found = np.equal(codes, values.find(next(iter(self.values))))
+            (value,) = self.values
+            code = values.find(value)
+            if code < 0:
+                return operator is Operator.NOT_IN
+            found = np.equal(codes, code)
         else:
             found = values.members(self.values).take(codes)
-        return found if self.operator is Operator.IN else np.logical_not(found)
+        return found if operator is Operator.IN else np.logical_not(found)
+
+    def _compared(self, values: Dictionary[str]) -> NDArray[np.bool_]:
+        """Return bool[number of codes]: the values above or below the bound."""
+        (bound_text,) = self.values
+        bound = parse_int64(bound_text)
+        numbers, are_numbers = values.numbers(parse_int64)
+        if bound is None:
+            return np.zeros(len(values), dtype=np.bool_)
+        found: NDArray[np.bool_] = numbers > bound if self.operator is Operator.GT else numbers < bound
+        return found & are_numbers
+
+
+def _plain_requirement(raw: Mapping[str, Any], operators: Sequence[Operator]) -> Requirement | None:
+    """Return the requirement as `Requirement.of` does, if it has the usual form; None: `of` has to read it.
+
+    Faster than `of`, for objects with tens of thousands of requirements.
+    """
+    key, operator, values = raw.get("key"), _BY_SPELLING.get(raw.get("operator") or ""), raw.get("values")
+    if operator not in operators or type(key) is not str or not _PLAIN.fullmatch(key):
+        return None
+    if operator in _WITHOUT_VALUES:
+        return None if values else Requirement(key, operator)
+    if operator not in _WITH_VALUES or not values:
+        return None
+    for value in values:
+        if type(value) is not str or (value and not _PLAIN.fullmatch(value)):
+            return None
+    return Requirement(key, operator, frozenset(values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ByKey:
+    """Thousands of requirements, matched in time that follows the number of an object's labels.
+
+    `needed`: the keys that a label must have, as a requirement does not accept its absence.
+    """
+
+    requirements: Mapping[str, Sequence[Requirement]]
+    needed: frozenset[str]
+
+    @staticmethod
+    def of(requirements: Sequence[Requirement]) -> _ByKey:
+        by_key: dict[str, list[Requirement]] = {}
+        for one in requirements:
+            by_key.setdefault(one.key, []).append(one)
+        return _ByKey(by_key, frozenset(one.key for one in requirements if not one.accepts(None)))
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if len(self.needed) > len(labels) or not all(key in labels for key in self.needed):
+            return False
+        return all(
+            one.accepts(value) for key, value in labels.items() for one in self.requirements.get(key, ())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +218,24 @@ class LabelSelector:
     """
 
     requirements: tuple[Requirement, ...] | None = ()
+    _by_key: _ByKey | None = field(default=None, init=False, repr=False, compare=False)
 
     @staticmethod
     def of(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> LabelSelector:
         """Read `{matchLabels, matchExpressions}`. Raises SelectorError, whose text begins with `path`."""
         if raw is None:
             return LabelSelector(None)
-        equal = [
-            Requirement.of({"key": key, "operator": "In", "values": [value]}, f"{path}.matchLabels")
-            for key, value in _mapping(raw.get("matchLabels"), f"{path}.matchLabels").items()
-        ]
-        expressions = [
-            Requirement.of(item, f"{path}.matchExpressions[{i}]")
-            for i, item in enumerate(mappings(raw.get("matchExpressions"), f"{path}.matchExpressions"))
-        ]
-        return LabelSelector((*equal, *expressions))
+        requirements: list[Requirement] = []
+        equal, expressions = raw.get("matchLabels"), raw.get("matchExpressions")
+        if equal is not None:
+            for key, value in _mapping(equal, f"{path}.matchLabels").items():
+                pair = {"key": key, "operator": "In", "values": [value]}
+                requirements.append(Requirement.of(pair, f"{path}.matchLabels"))
+        if expressions is not None:
+            for i, item in enumerate(mappings(expressions, f"{path}.matchExpressions")):
+                plain = _plain_requirement(item, LABEL_OPERATORS)
+                requirements.append(plain or Requirement.of(item, f"{path}.matchExpressions[{i}]"))
+        return LabelSelector(tuple(requirements))
 
     @staticmethod
     def equal_to(labels: Mapping[str, str]) -> LabelSelector:
@@ -176,27 +260,41 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if a labels map meets every requirement."""
-        return self.requirements is not None and all(one.matches(labels) for one in self.requirements)
+        requirements = self.requirements
+        if requirements is None:
+            return False
+        if len(requirements) > _MANY:
+            by_key = self._by_key
+            if by_key is None:
+                by_key = _ByKey.of(requirements)
+                object.__setattr__(self, "_by_key", by_key)
+            return by_key.matches(labels)
+        return all(one.matches(labels) for one in requirements)
 
     def over(self, table: Labelled) -> NDArray[np.bool_]:
         """Return bool[n]: the rows whose labels meet every requirement."""
+        found = at_once(self.judged(table))
+        return np.full(len(table), found) if isinstance(found, bool) else found
+
+    def judged(self, table: Labelled) -> Work[NDArray[np.bool_] | bool]:
+        """Return `over`, or one answer for all rows where they have the same. Yields after each requirement;
+        ends with the first one that no row meets.
+        """
         if self.requirements is None:
-            return np.zeros(len(table), dtype=np.bool_)
-        return all_of([one.over(table) for one in self.requirements], len(table))
+            return False
+        mask: NDArray[np.bool_] | bool = True
+        for one in self.requirements:
+            found = one.judged(table)
+            if found is False:
+                return False
+            if found is not True:
+                mask = found if mask is True else mask & found
+            yield
+        return mask
 
 
 EVERYTHING: Final = LabelSelector()
 """The empty selector, which matches everything."""
-
-
-def all_of(masks: Sequence[NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
-    """Return bool[count]: the rows that are true in every mask. No mask: all rows."""
-    if not masks:
-        return np.ones(count, dtype=np.bool_)
-    result = masks[0]
-    for mask in masks[1:]:
-        result = result & mask
-    return result
 
 
 def is_label_key(key: str) -> bool:
@@ -234,7 +332,8 @@ def mappings(raw: Any, path: str) -> list[Mapping[str, Any]]:
     if not isinstance(raw, list):
         raise SelectorError(f"{path}: must be a list, not {type(raw).__name__}")
     for i, item in enumerate(raw):
-        if not isinstance(item, Mapping):
+        # The first test is much faster, and nearly always enough.
+        if type(item) is not dict and not isinstance(item, Mapping):
             raise SelectorError(f"{path}[{i}]: must be a map, not {type(item).__name__}")
     return raw
 
@@ -242,7 +341,7 @@ def mappings(raw: Any, path: str) -> list[Mapping[str, Any]]:
 def _mapping(raw: Any, path: str) -> Mapping[str, Any]:
     if raw is None:
         return {}
-    if not isinstance(raw, Mapping):
+    if type(raw) is not dict and not isinstance(raw, Mapping):
         raise SelectorError(f"{path}: must be a map, not {type(raw).__name__}")
     return raw
 
@@ -256,8 +355,17 @@ def _check_count(operator: Operator, values: Sequence[str], path: str) -> None:
             raise SelectorError(
                 f"{path}.values: Invalid value: {list(values)!r}: Exists and DoesNotExist take none"
             )
-    elif len(values) != 1 or parse_int64(values[0]) is None:
-        raise SelectorError(f"{path}.values: Invalid value: {list(values)!r}: Gt and Lt need one integer")
+    elif len(values) != 1:
+        shown = ",".join(map(_quoted, values))
+        raise SelectorError(
+            f"{path}.values: Invalid value: [{shown}]: for 'Gt', 'Lt' operators, exactly one value "
+            "is required"
+        )
+    elif parse_int64(values[0]) is None:
+        raise SelectorError(
+            f"{path}.values[0]: Invalid value: {_quoted(values[0])}: for 'Gt', 'Lt' operators, the value "
+            "must be an integer"
+        )
 
 
 def _quoted(value: object) -> str:

@@ -174,6 +174,11 @@ def test_acted_containers_have_the_restrictions_of_the_chart(pod: ActedPod) -> N
         done = pod.run(scheduler, ["python3", "-c", f"open({place!r}, 'w')"])
         assert done.returncode == 1, place
     assert pod.run(scheduler, ["python3", "-c", "open('/run/berth/host/x', 'w')"]).returncode == 0
+    # A sidecar has its own folder alone, and may use the host's socket but not replace it.
+    listed = pod.run(sidecar, ["python3", "-c", "import os; print(os.listdir('/run/berth/plugins'))"])
+    assert listed.stdout.strip() == f"['{sidecar['name']}']", listed.stderr
+    assert pod.run(sidecar, ["python3", "-c", "open('/run/berth/host/x', 'r')"]).returncode == 0
+    assert pod.run(sidecar, ["python3", "-c", "open('/run/berth/host/y', 'w')"]).returncode == 1
     token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
     assert pod.run(scheduler, ["cat", token]).stdout
     assert "No such file" in pod.run(sidecar, ["cat", token]).stderr
@@ -191,9 +196,15 @@ def test_without_the_folders_container_the_host_dials_no_plugin(
     spec = deployment["spec"]["template"]["spec"]
     spec["initContainers"] = [one for one in spec["initContainers"] if one["name"] == "gpu-share"]
     spec["initContainers"][0]["env"][0]["value"] = "unix:///run/berth/gpu-share.sock"
+    mounts = [one for one in spec["initContainers"][0]["volumeMounts"] if one["name"] != "berth"]
+    spec["initContainers"][0]["volumeMounts"] = [*mounts, {"name": "berth", "mountPath": "/run/berth"}]
     spec["containers"][0]["env"] = [{"name": "TMPDIR", "value": "/run/berth"}]
     configmap = {
-        "data": {"scheduler.yaml": text.replace("/run/berth/plugins/gpu-share", "/run/berth/gpu-share")}
+        "data": {
+            "scheduler.yaml": text.replace(
+                "/run/berth/plugins/gpu-share/plugin.sock", "/run/berth/gpu-share.sock"
+            )
+        }
     }
     with ActedPod(empty_servers, deployment, {"berth": configmap}, folder, isolated=True) as pod:
         refusal = "any user may replace /run/berth/gpu-share.sock"

@@ -122,8 +122,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "A second scheduler",
-            "Nodes whose pods exceed their room; pods of the queue that others bound, and pods whose node"
-            " others filled, each per second. See the alert BerthNodesOverfull.",
+            "Nodes whose pods exceed their room; per second, pods of the queue that others bound, and pods"
+            " whose node others filled. See the alert BerthNodesOverfull.",
             "short",
             (
                 ("max(berth_overfull_nodes{OWN})", "overfull nodes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -121,14 +122,55 @@ def test_a_plugin_runs_in_a_sidecar_that_listens_where_the_host_dials() -> None:
     assert entry == {
         "name": "GpuShare",
         "required": True,
-        "endpoint": "unix:///run/berth/plugins/gpus.sock",
+        "endpoint": "unix:///run/berth/plugins/gpus/plugin.sock",
     }
     folders, sidecar = pod_of(manifests)["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
-    assert {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///run/berth/plugins/gpus.sock"} in sidecar["env"]
+    endpoint = {"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///run/berth/plugins/gpus/plugin.sock"}
+    assert endpoint in sidecar["env"]
     (scheduler,) = pod_of(manifests)["containers"]
-    for container in (folders, sidecar, scheduler):
+    for container in (folders, scheduler):
         assert {"name": "berth", "mountPath": "/run/berth"} in container["volumeMounts"]
+
+
+def test_each_sidecar_sees_its_own_folder_alone_and_the_hosts_read_only() -> None:
+    other = {"name": "Other", "container": {"image": "i"}}
+    manifests = rendered(values={"plugins": [SIDECAR, other]})
+    folders, *sidecars = pod_of(manifests)["initContainers"]
+    for sidecar, name in zip(sidecars, ("gpus", "other"), strict=True):
+        assert [mount for mount in sidecar["volumeMounts"] if mount["name"] == "berth"] == [
+            {"name": "berth", "mountPath": f"/run/berth/plugins/{name}", "subPath": f"plugins/{name}"},
+            {"name": "berth", "mountPath": "/run/berth/host", "subPath": "host", "readOnly": True},
+        ]
+        assert "runAsUser" not in sidecar["securityContext"]
+    # The container that makes the folders makes those that are mounted, before any sidecar starts.
+    assert '"host", "plugins", "plugins/gpus", "plugins/other"' in folders["args"][0]
+
+
+def test_sidecar_may_have_a_user_of_its_own_that_the_host_allows() -> None:
+    own = {**SIDECAR, "user": 65540, "allowedUIDs": [7]}
+    other = {
+        "name": "Other",
+        "user": 65541,
+        "container": {"image": "i", "securityContext": {"privileged": False}},
+    }
+    manifests = rendered(values={"plugins": [own, other]})
+    _, first, second = pod_of(manifests)["initContainers"]
+    assert first["securityContext"]["runAsUser"] == 65540
+    assert first["securityContext"]["readOnlyRootFilesystem"]
+    assert second["securityContext"] == {"privileged": False, "runAsUser": 65541}
+    plugins = list(yaml.safe_load_all(scheduler_yaml(manifests)))[1]["plugins"]
+    assert [one["allowedUIDs"] for one in plugins] == [[7, 65540], [65541]]
+    assert all("user" not in one for one in plugins)
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [{"name": "A", "user": 0, "container": {"image": "i"}}, {"name": "A", "user": 7, "command": ["x"]}],
+)
+def test_user_that_makes_no_sense_is_refused(plugin: Json) -> None:
+    with pytest.raises(chart.ChartError, match="user"):
+        rendered(values={"plugins": [plugin]})
 
 
 def test_fields_of_a_container_go_into_the_sidecar() -> None:
@@ -566,7 +608,9 @@ def test_an_endpoint_that_the_host_takes_is_taken(endpoint: str) -> None:
 def test_the_endpoint_of_a_sidecar_is_the_charts_alone() -> None:
     env = [{"name": "BERTH_PLUGIN_ENDPOINT", "value": "unix:///x.sock"}]
     container = {**SIDECAR["container"], "env": env}
-    said = "GpuShare sets BERTH_PLUGIN_ENDPOINT, .* unix:///run/berth/plugins/gpus.sock, .* leave it out"
+    said = (
+        "GpuShare sets BERTH_PLUGIN_ENDPOINT, .* unix:///run/berth/plugins/gpus/plugin.sock, .* leave it out"
+    )
     with pytest.raises(chart.ChartError, match=said):
         rendered(values={"plugins": [{**SIDECAR, "container": container}]})
 
@@ -622,7 +666,7 @@ def test_the_schema_knows_the_fields_of_berths_configuration(
     for step in place:
         node = node["items"] if step == "items" else node["properties"][step]
     assert node["additionalProperties"] is False
-    of_the_chart = {"container"} if fields is BerthPlugin else set()
+    of_the_chart = {"container", "user"} if fields is BerthPlugin else set()
     not_in_a_pod = {"kubeconfig"} if fields is ClientConnection else set()
     assert (
         set(node["properties"]) - of_the_chart
@@ -694,3 +738,30 @@ def _rows(text: str, head: str) -> list[list[str]]:
     """Return the cells of the table whose first column has this head."""
     table = text.partition(f"| {head} |")[2].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table]
+
+
+def notes(folder: Path, namespace: str, values: Json) -> str:
+    """Return what helm prints after an installation, which `helm template` leaves out."""
+    copied = folder / "chart"
+    shutil.copytree(chart.CHART, copied, dirs_exist_ok=True)
+    (copied / "notes.txt").write_text((copied / "templates/NOTES.txt").read_text())
+    (copied / "templates/notes.yaml").write_text(
+        'notes: |\n{{ tpl (.Files.Get "notes.txt") . | indent 2 }}\n'
+    )
+    line = [str(program("helm")), "template", "berth", str(copied), "--namespace", namespace]
+    line += ["--show-only", "templates/notes.yaml", "--values", "-"]
+    done = subprocess.run(
+        line, input=yaml.safe_dump(values), capture_output=True, text=True, timeout=60, check=True
+    )
+    found: str = yaml.safe_load(done.stdout)["notes"]
+    return found
+
+
+def test_notes_warn_of_the_port_forward_that_readers_get(tmp_path: Path) -> None:
+    readers = {"answers": {"readers": [{"kind": "Group", "name": "developers"}]}}
+    assert "WARNING" not in notes(tmp_path, "berth-system", {})
+    apart = notes(tmp_path, "berth-system", readers)
+    assert "port-forward to every pod of the namespace berth-system" in apart
+    assert "Keep other workloads out" in apart
+    assert "pods of etcd, the API server" in notes(tmp_path, "kube-system", readers)
+    assert "WARNING" not in notes(tmp_path, "kube-system", {**readers, "rbac": {"create": False}})

@@ -77,3 +77,20 @@ def test_preferred_term_of_weight_zero_is_not_read() -> None:
     assert PreferredTerms.of([{"weight": 0, "preference": BROKEN}]).terms == ()
     with pytest.raises(SelectorError, match=r"\[0\]\.matchExpressions"):
         PreferredTerms.of([{"weight": 1, "preference": BROKEN}])
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        (
+            ["150.1"],
+            "values[0]: Invalid value: \"150.1\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+        (["1", "2"], "for 'Gt', 'Lt' operators, exactly one value is required"),
+    ],
+)
+def test_comparison_with_no_integer_is_refused_in_kube_schedulers_words(values: list[str], want: str) -> None:
+    expression = {"key": "force", "operator": "Gt", "values": values}
+    with pytest.raises(SelectorError) as err:
+        PreferredTerms.of([{"weight": 1, "preference": {"matchExpressions": [expression]}}]).check()
+    assert want in str(err.value)

@@ -252,7 +252,7 @@ class ActedPod:
     def _binds(self, container: Json) -> Iterator[str]:
         yield from _image_binds()
         for mount in container["volumeMounts"]:
-            source = self._volumes[mount["name"]]
+            source = self._volumes[mount["name"]] / mount.get("subPath", "")
             yield f"{'ro' if mount.get('readOnly') else 'rw'}:{source}:{mount['mountPath']}"
 
     def _cluster_environment(self) -> dict[str, str]:
@@ -268,7 +268,8 @@ class ActedPod:
             return text
         for container in (*self.spec.get("initContainers", ()), *self.spec["containers"]):
             for mount in container["volumeMounts"]:
-                text = text.replace(mount["mountPath"], str(self._volumes[mount["name"]]))
+                source = self._volumes[mount["name"]] / mount.get("subPath", "")
+                text = text.replace(mount["mountPath"], str(source))
         return text
 
 

@@ -95,7 +95,16 @@ class InProcess:
 
     async def filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[Status]:
         """PreFilter, then Filter."""
-        return filter_now(plug, pod, nodes)
+        runtime = plug.runtime()
+        state = CycleState("cycle")
+        if hasattr(plug.cls, "pre_filter"):
+            before: PreFilterResult = await _value(runtime.pre_filter(state, pod, nodes))
+            if before.status.code is Code.SKIP:
+                return [Status.success()] * len(nodes)
+            if not before.status.is_success:
+                return [before.status] * len(nodes)
+        statuses: list[Status] = (await _value(runtime.filter(state, pod, nodes))).verdicts.to_list()
+        return statuses
 
     async def scenarios(self, plug: Plug, pod: Pod, scenarios: Scenarios) -> list[Status]:
         """What if."""
@@ -105,7 +114,13 @@ class InProcess:
 
     async def score(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
         """PreScore, then Score."""
-        return score_now(plug, pod, nodes)
+        runtime = plug.runtime()
+        state = CycleState("cycle")
+        status: Status = await _value(runtime.pre_score(state, pod, nodes))
+        if not status.is_success:
+            return status
+        scores: list[int] = (await _value(runtime.score(state, pod, nodes))).tolist()
+        return scores
 
     async def pre_enqueue(self, plug: Plug, pod: QueuedPod) -> Status:
         """PreEnqueue."""

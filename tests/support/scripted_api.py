@@ -36,8 +36,8 @@ _TIMES: Final = ("lastTransitionTime", "lastProbeTime")
 class ScriptedApi:
     """The objects of one script, as a `ClusterPort`.
 
-    `calls` and `events`: what the host wrote since they were cleared. `failing_binds`: the names of pods
-    whose next Binding fails.
+    `calls` and `events`: what the host wrote since they were cleared. `failing_binds`: `name` or
+    `namespace/name` of pods whose next Binding fails.
     """
 
     answers_at_once = False
@@ -100,8 +100,9 @@ class ScriptedApi:
         await self._open.wait()
         call: Json = {"verb": "bind", "node": node_name}
         self._record("Pod", pod, call)
-        if pod.name in self.failing_binds:
-            self.failing_binds.discard(pod.name)
+        named = self.failing_binds & {pod.name, pod.key}
+        if named:
+            self.failing_binds -= named
             call["error"] = "InternalError"
             text = "Internal error occurred: scripted"
             raise ClusterError("pods", pod.key, text, server_message=text)

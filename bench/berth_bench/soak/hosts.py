@@ -16,6 +16,7 @@ import yaml
 
 from berth_bench.soak import measures
 from berth_bench.soak.clusters import SCHEDULER_NAME
+from berth_bench.soak.growth import Heap
 from berth_bench.soak.plugin_process import PluginProcess
 from berth_bench.soak.plugins import SoakFit, SoakGate, SoakKeeper, SoakRank
 from berth_bench.soak.swaps import LOST_BY, Failures
@@ -51,7 +52,7 @@ class Hosts:
             client_connection=UNLIMITED,
             more_documents=yaml.safe_dump(_berth_configuration(plugins), sort_keys=False),
             # The embedded cluster has no users, so nothing can check who may read.
-            flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",),
+            flags=("--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics,/debug/pprof/heap",),
         )
         self._process = SchedulerProcess(self._setup)
         self._changing = asyncio.Lock()
@@ -95,11 +96,15 @@ class Hosts:
         except (OSError, LookupError):
             return 0.0
 
-    async def memory(self) -> measures.Memory | None:
-        """Return the resident memory, and the entries of known stores; None if the host does not answer."""
+    async def heap(self) -> Heap | None:
+        """Return a sample of the host's objects and memory; None if the host does not answer."""
+        found = await measures.heap(self._process.port)
         kept = await measures.fill(self._process.port)
         mb = self.memory_mb()
-        return measures.Memory(mb, kept) if kept and mb else None
+        if found is None or not kept or not mb:
+            return None
+        figures, types = found
+        return Heap(asyncio.get_running_loop().time(), figures, kept, types, mb)
 
     async def at_rest(
         self, rest_s: float, since: measures.Reading | None = None, looks_s: float = 0.0

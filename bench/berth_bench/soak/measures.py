@@ -5,7 +5,6 @@ Called by `hosts`.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,14 +16,9 @@ from prometheus_client.samples import Sample
 from berth_bench.soak.descriptors import descriptors
 
 _ANSWERS_WITHIN_S: Final = 10.0
-ENTRY_KB: Final[Mapping[str, float]] = {"events": 3.0, "attempts": 4.0, "pods": 6.0}
-"""Approximate resident memory of an entry, in KiB, as seen in a soak.
-
-An event that is kept for its repetitions (its JSON, key and times) is dropped after six minutes without
-another, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The host
-keeps the latest attempts of 4096 pods, and as many earlier ones. A pod is its parsed object, its record and
-its row.
-"""
+HEAP_FIGURES: Final = ("objects", "blocks", "malloced_bytes")
+STORES: Final = ("events", "attempts", "pods")
+"""The bounded stores that fill for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +100,17 @@ async def failures(port: int, plugin: str, kinds: Collection[str]) -> int:
 
 
 async def _samples(port: int) -> list[Sample]:
-    connector = aiohttp.TCPConnector(ssl=False)
-    timeout = aiohttp.ClientTimeout(total=_ANSWERS_WITHIN_S)
-    async with (
-        aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-        session.get(f"https://127.0.0.1:{port}/metrics") as answer,
-    ):
+    async with _session() as session, session.get(f"{_url(port)}/metrics") as answer:
         answer.raise_for_status()
         text = await answer.text()
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 async def fill(port: int) -> Mapping[str, int]:
-    """Return the number of entries of each bounded store that fills for minutes, by its name in ENTRY_KB;
+    """Return the number of entries of each bounded store that fills for minutes, by its name in STORES;
     empty if the host does not answer.
     """
-    levels = dict.fromkeys(ENTRY_KB, 0)
+    levels = dict.fromkeys(STORES, 0)
     try:
         samples = await _samples(port)
     except (aiohttp.ClientError, OSError):  # TimeoutError is an OSError
@@ -136,31 +125,24 @@ async def fill(port: int) -> Mapping[str, int]:
     return levels
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """One sample of the host's memory. `kept`: entries of the stores in ENTRY_KB."""
-
-    mb: float
-    kept: Mapping[str, int]
-
-    @property
-    def besides_mb(self) -> float:
-        """Memory in MB without the entries of these stores."""
-        return self.mb - sum(ENTRY_KB[name] * count for name, count in self.kept.items()) / 1024
-
-
-def growth_percent(memory: Sequence[Memory]) -> float:
-    """Return how much the memory grew from the second third of the samples to the last, in per cent of the
-    second, by medians.
-
-    The entries of the known bounded stores are subtracted: these stores fill for up to ten minutes, which is
-    not a leak.
+async def heap(port: int) -> tuple[Mapping[str, float], Mapping[str, int]] | None:
+    """Return the host's figures by name (`objects`, `blocks`, `malloced_bytes`) after a full collection, and
+    its objects by type; None if the host does not answer.
     """
-    third = len(memory) // 3
-    if not third:
-        return 0.0
-    second, last = memory[third : 2 * third], memory[2 * third :]
-    grown_mb = statistics.median(one.besides_mb for one in last) - statistics.median(
-        one.besides_mb for one in second
-    )
-    return 100 * grown_mb / statistics.median(one.mb for one in second)
+    try:
+        async with _session() as session, session.get(f"{_url(port)}/debug/pprof/heap?gc=1") as answer:
+            answer.raise_for_status()
+            text = await answer.text()
+    except (aiohttp.ClientError, OSError):  # TimeoutError is an OSError
+        return None
+    counts = {name: int(count) for name, _, count in (line.rpartition(" ") for line in text.splitlines())}
+    return {name: counts.pop(name) for name in HEAP_FIGURES}, counts
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=_ANSWERS_WITHIN_S)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), timeout=timeout)
+
+
+def _url(port: int) -> str:
+    return f"https://127.0.0.1:{port}"

@@ -16,7 +16,7 @@ from typing import Final
 
 from berth_host.cluster.kube.http1 import KEEP_ALIVE_S
 
-from berth_bench.soak import measures
+from berth_bench.soak import growth, measures
 from berth_bench.soak.account import Account
 from berth_bench.soak.clusters import Cluster, embedded_cluster
 from berth_bench.soak.descriptors import more
@@ -39,6 +39,8 @@ REST_S: Final = KEEP_ALIVE_S + 5.0
 """After this time without work the host has closed the connections to the cluster that it does not need."""
 WARM_UP_S: Final = 10.0
 _SAMPLE_S: Final = 2.0
+HEAP_EACH_S: Final = 8.0
+"""How often objects are counted. Each count is preceded by a full collection of the host."""
 _REASONS: Final = 5
 _LONGEST_REASON: Final = 160
 
@@ -87,7 +89,7 @@ async def soak(plan: Plan) -> Result:
                 random.Random(rng.random()),
                 60 * plan.minutes,
             )
-            memory = await _under_load(plan, hosts, load, faults, account)
+            heaps = await _under_load(plan, hosts, load, faults, account)
             _say_pending(plan, account, "when the load ended")
             await _settled(account, load)
             await cluster.count_anew()
@@ -97,6 +99,7 @@ async def soak(plan: Plan) -> Result:
             await hosts.stop()
         rebinds = cluster.rebinds
     _say_end(plan, account, swaps, before, after)
+    resident = growth.resident_growth_percent(heaps)
     return Result(
         seed=plan.seed,
         minutes=plan.minutes,
@@ -110,9 +113,11 @@ async def soak(plan: Plan) -> Result:
         double_binds=account.double_binds + rebinds,
         leaked_tasks=max(after.task_count - before.task_count, 0),
         leaked_fds=max(after.fds - before.fds, 0),
-        memory_growth_percent=round(measures.growth_percent(memory), 2) if memory else None,
+        growth=growth.growths(heaps),
+        memory_growth_percent=None if resident is None else round(resident, 2),
         calls_lost_in_swaps=swaps.lost_calls,
         misplaced_pods=len(account.misplaced),
+        leaking_types=growth.leaking_types(heaps),
     )
 
 
@@ -126,15 +131,15 @@ async def _warm_up(plan: Plan, load: Load) -> None:
 
 async def _under_load(
     plan: Plan, hosts: Hosts, load: Load, faults: Faults, account: Account
-) -> list[measures.Memory]:
-    """Run the load for the planned minutes; return samples of the host's memory if growth can be measured."""
+) -> list[growth.Heap]:
+    """Run the load for the planned minutes; return samples of the host if growth can be measured."""
     began_s = asyncio.get_running_loop().time()
     ends_s = began_s + 60 * plan.minutes
-    # A new host fills its caches for minutes. Growth is measured from the second third on, so the host is not
+    # A new host fills its caches for minutes. Growth is measured in the second half, so the host is not
     # replaced after the first sixth.
     tells_growth = plan.minutes >= GROWTH_FROM_MINUTES
     host_until_s = began_s + 60 * plan.minutes / 6 if tells_growth else ends_s
-    memory: list[measures.Memory] = []
+    heaps: list[growth.Heap] = []
     loading = asyncio.create_task(load.run())
     failing = asyncio.create_task(faults.run(host_until_s))
     says_s = began_s
@@ -146,9 +151,11 @@ async def _under_load(
             for task in done:
                 _raise_failure(task)
             hosts.check()
-            if tells_growth and (sample := await hosts.memory()) is not None:
-                memory.append(sample)
             now_s = asyncio.get_running_loop().time()
+            is_due = not heaps or now_s - heaps[-1].at_s >= HEAP_EACH_S
+            if tells_growth and now_s >= host_until_s and is_due:
+                heap = await hosts.heap()
+                heaps += () if heap is None else (heap,)
             if now_s - says_s >= 60:
                 says_s = now_s
                 minutes = (says_s - began_s) / 60
@@ -161,7 +168,7 @@ async def _under_load(
         await asyncio.gather(failing, return_exceptions=True)
         load.end()
         await loading
-    return memory
+    return heaps
 
 
 def _raise_failure(task: asyncio.Task[None]) -> None:

@@ -43,11 +43,11 @@ NOBODY: Final = "nobody"
 """A user without any rights of its own."""
 POD_GROUP_FLAGS: Final = (
     "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,"
-    "CompositePodGroup=true,PodGroupPreemptionPolicy=true",
+    "CompositePodGroup=true,PodGroupPreemptionPolicy=true,DRAWorkloadResourceClaims=true",
     "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
 )
 """Flags by which kube-apiserver serves Workload and PodGroup (v1beta1) and CompositePodGroup (v1alpha3),
-and keeps `spec.schedulingGroup` of a pod. All of it is off by default.
+and keeps `spec.schedulingGroup` of a pod and the claims of a group. All of it is off by default.
 """
 
 

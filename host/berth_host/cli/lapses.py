@@ -38,16 +38,26 @@ def lets_none_pass(call: str, figures: CallStats) -> bool:
 
 
 def lapses_of(host: Host) -> list[str]:
-    """Return plugins that were absent, lack a point, failed in calls or answered late; one sentence each."""
+    """Return plugins that were absent, lack a point, or failed in calls; one sentence each."""
     return [*_absent(host), *_failed(host)]
 
 
 def remarks_of(host: Host) -> list[str]:
-    """Return remarks of attached plugins that are no lapses, one sentence each."""
+    """Return remarks of plugins that are no lapses, one sentence each. A plugin in the host's process that
+    answers late is heard all the same: its rules ran.
+    """
     return [
-        f"plugin {', '.join(condition.plugins)} ({condition.place}): {warning}"
-        for condition in host.attachments.attached_places.conditions()
-        for warning in condition.warnings
+        *(
+            f"plugin {', '.join(condition.plugins)} ({condition.place}): {warning}"
+            for condition in host.attachments.attached_places.conditions()
+            for warning in condition.warnings
+        ),
+        *(
+            f"plugin {name} answered late in {figures.overruns} of {figures.calls} calls of {call}"
+            for name, stats in host.plugin_stats().items()
+            for call, figures in stats.items()
+            if figures.overruns
+        ),
     ]
 
 
@@ -70,8 +80,6 @@ def _failed(host: Host) -> Iterator[str]:
             if figures.failed:
                 kept = f"; {KEPT}" if lets_none_pass(call, figures) else ""
                 yield f"{who} failed in {figures.failed} {of}{_how(figures)}{kept}"
-            if figures.overruns:
-                yield f"{who} answered late in {figures.overruns} {of}"
 
 
 def _how(figures: CallStats) -> str:

@@ -12,13 +12,13 @@ import click
 from berth_host.cli.lapses import is_kept
 
 NEGLECTED: Final = 4
-"""Exit code: with --strict, a configured plugin was absent, failed, overran or lacks a point."""
+"""Exit code: with --strict, a configured plugin was absent, failed or lacks a point."""
 _CI: Final = "CI"
 
 strict_option: Final = click.option(
     "--strict/--no-strict",
     default=None,
-    help="Exit with 4 if a configured plugin was absent, failed, answered late or lacks an extension point."
+    help="Exit with 4 if a configured plugin was absent, failed or lacks an extension point."
     "  [default: --strict if the environment has CI=true]",
 )
 

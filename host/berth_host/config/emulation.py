@@ -150,6 +150,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 141340",
     ),
     Difference(
+        name="AttachedVolumesCountOnce",
+        since=MEND,
+        readers=frozenset({"NodeVolumeLimits"}),
+        summary="A volume that is still attached to a node counts once, not as attached and as new.",
+        source="`nodevolumelimits/csi.go`, Filter",
+    ),
+    Difference(
         name="LookBeforeBinding",
         since=MEND,
         rule="looks_before_binding",

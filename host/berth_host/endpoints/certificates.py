@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import socket
 import ssl
-import tempfile
 from pathlib import Path
 from typing import Final, overload
 
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth_host.config.errors import nearest
+from berth_host.config.in_memory import load_pair
 from berth_host.endpoints.access import Certificate
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors.endpoints import EndpointError
@@ -125,13 +126,7 @@ class ServingCertificate:
             return
         if self._pair is None:
             raise EndpointError("there is no certificate")
-        # `ssl` loads certificates from files only.
-        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
-            paths = Path(folder, "tls.crt"), Path(folder, "tls.key")
-            for path, pem in zip(paths, self._pair, strict=True):
-                path.touch(mode=0o600)
-                path.write_bytes(pem)
-            context.load_cert_chain(*paths)
+        load_pair(context, *self._pair)
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
         if self._files is None:
@@ -194,8 +189,11 @@ def _files(options: ServingOptions) -> tuple[Path, Path] | None:
         try:
             options.cert_dir.mkdir(parents=True, exist_ok=True)
             made, made_key = self_signed()
-            key.touch(mode=0o600)
-            key.write_bytes(made_key)
+            # Nobody else may have opened the file before the key is in it.
+            key.unlink(missing_ok=True)
+            descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(made_key)
             certificate.write_bytes(made)
         except OSError as err:
             raise EndpointError(f"no certificate can be written to {options.cert_dir}: {err}") from err

@@ -1,7 +1,8 @@
 """The pages for debugging: `/debug/pprof/`, `/debug/flags/v`, `/statusz` and `/flagz`.
 
-There is no pprof in Python: `/debug/pprof/` shows asyncio's tasks with their stacks, the threads, and a
-profile of some seconds as text. `/statusz` and `/flagz` answer as text and as `config.k8s.io` objects.
+There is no pprof in Python: `/debug/pprof/` shows asyncio's tasks with their stacks, the threads, a profile
+of some seconds, and the counts of objects, as text. `/statusz` and `/flagz` answer as text and as
+`config.k8s.io` objects.
 Sources: `k8s.io/apiserver/pkg/server/routes` for the paths, component-base `zpages/statusz` and
 `zpages/flagz`, v1.36.
 """
@@ -29,6 +30,7 @@ from berth_host.endpoints.answer import (
     not_found,
     text,
 )
+from berth_host.endpoints.heap import heap_text
 
 PREFIX: Final = "/debug/pprof/"
 MAX_PROFILE_S: Final = 60.0
@@ -40,6 +42,7 @@ _INDEX: Final = """<html><head><title>/debug/pprof/</title></head><body>
 <p>berth: what the process does</p>
 <ul>
 <li><a href="goroutine?debug=1">goroutine</a>: asyncio's tasks and the threads, with their stacks</li>
+<li><a href="heap?gc=1">heap</a>: the objects in memory by type, after a full collection</li>
 <li><a href="profile?seconds=5">profile</a>: where the loop spends its time, for some seconds</li>
 </ul></body></html>
 """
@@ -58,6 +61,8 @@ class Profiling:
             return Answer(_INDEX.encode(), "text/html; charset=utf-8", 200, NO_SNIFF)
         if name == "goroutine":
             return text(_stacks())
+        if name == "heap":
+            return text(heap_text(collect=(request.query.get("gc") or ["0"])[0] not in ("", "0")))
         if name == "profile":
             return await self._profile(request)
         return not_found()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from berth_sdk.json.scanner import ITEMS, ScanError, cut, spans
 
 from berth_host.extenders.go_json import (
     INT64_MAX,
@@ -86,6 +87,8 @@ _PREEMPTION: Final = Struct(
     "ExtenderPreemptionResult",
     {"NodeNameToMetaVictims": MapOf("map[string]*v1.MetaVictims", Pointer(_META_VICTIMS))},
 )
+_ITEMS: Final = {b"items": {ITEMS: {b"metadata": {b"managedFields": "managedFields"}}}}
+_MANAGED: Final = {b"Nodes": _ITEMS, b"nodes": _ITEMS}
 _BINDING: Final = Struct("ExtenderBindingResult", {"Error": Text()})
 
 
@@ -142,10 +145,26 @@ def bind_error(body: bytes) -> str:
 # --- plain answers -------------------------------------------------------------------------------
 
 
+def _loads(body: bytes) -> Any:
+    """Parse an answer. Where it is too deep, parse it without the managedFields of the nodes that an extender
+    sends back as it got them. Raises JSONDecodeError.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            places = [span for span in spans(body, _MANAGED) if span is not None]
+        except ScanError:
+            places = []
+        if not places:
+            raise
+        return orjson.loads(cut(body, places, [b"null"] * len(places)))
+
+
 def _plain_filter(body: bytes) -> FilterAnswer | None:
     """Return the answer if it is one object of the right types, else None."""
     try:
-        value = orjson.loads(body)
+        value = _loads(body)
         if type(value) is not dict:
             return None
         fields = {folded(key): item for key, item in value.items() if item is not None}

@@ -41,10 +41,13 @@ class HandleServer:
         tcp: bool = False,
         tls: TlsPort | None = None,
         max_message_bytes: int = DEFAULT_BYTES,
+        for_group: bool = False,
     ) -> None:
         """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `tls`: some are behind
-        TLS, and ask there. `max_message_bytes`: the highest limit of an attachment.
+        TLS, and ask there. `max_message_bytes`: the highest limit of an attachment. `for_group`: some plugin
+        runs as another user, so the socket is open to the folder's group too; a call still needs its token.
         """
+        self._for_group = for_group
         self.grants = Grants()
         self._seams = seams
         self._service: HandleService | None = None
@@ -63,6 +66,9 @@ class HandleServer:
         if self._tcp:
             self._tcp_target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
+        if self._for_group:
+            (self._folder / "handle.sock").chmod(0o660)
+            self._folder.chmod(0o2750)
         self._server = server
 
     async def stop(self) -> None:
@@ -158,4 +164,5 @@ def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeam
         tcp=any(plugin.tls is None for plugin in over_tcp),
         tls=tls,
         max_message_bytes=max(map(berth.message_limit, berth.plugins), default=berth.max_message_bytes),
+        for_group=any(plugin.allowed_uids for plugin in berth.plugins),
     )

@@ -445,7 +445,7 @@ WATCH_TROUBLE: Final = counter(
     "Times that a watch was restarted, its list was read again, or one of its lines could not be read.",
 )
 CONNECTIONS: Final = gauge(
-    "berth_connections",
+    "berth_open_connections",
     "ALPHA",
     "port phase",
     "Open connections of a port. Phases: waiting (for the first bytes, or for a turn of the TLS handshake),"

@@ -330,8 +330,13 @@ def _circuits(conditions: Sequence[_Condition]) -> Iterator[tuple[Labels, float]
         yield labels, 1
 
 
+# The queues of members of groups, which kube-scheduler reports when they are empty too.
+_ASIDE: Final = ("incomplete", "pending")
+
+
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
-    for part, count in host.queue.counts.pods().items():
+    counts = dict.fromkeys(_ASIDE, 0) | host.queue.counts.pods()
+    for part, count in counts.items():
         yield (part,), count
 
 

@@ -6,7 +6,7 @@ loader calls the `Converter` that a command passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,6 +104,23 @@ def is_config_map(root: SourceNode) -> bool:
     return (_meta(root, "apiVersion"), _meta(root, "kind")) == ("v1", _CONFIG_MAP_KIND)
 
 
+def _refuse_other_config(data: SourceNode, name: str, names: Sequence[str], source: str) -> None:
+    """Refuse a ConfigMap that holds a KubeSchedulerConfiguration: a file of its own, not a policy."""
+    for key, member in data.members.items():
+        text = member.node.value
+        if not isinstance(text, str) or "kind: KubeSchedulerConfiguration" not in text.replace('"', ""):
+            continue
+        namespace, own = names or ("", "")
+        where = f"-n {namespace} " if namespace else ""
+        path = key.replace(".", "\\.")
+        message = (
+            f"{name} holds a KubeSchedulerConfiguration at the key {key}, and is none itself: write it to a "
+            f"file (kubectl {where}get configmap {own or 'NAME'} -o 'jsonpath={{.data.{path}}}' > {key}) "
+            "and name that file"
+        )
+        raise ConfigurationError("decode", [Finding(message, field="data", line=data.line)], source=source)
+
+
 def _convert_config_map(root: SourceNode, source: str, told: list[Remark] | None) -> Conversion:
     """Convert the policy in a ConfigMap. Places in it count from the first line of the policy."""
     metadata, data = field_of(root, "metadata"), field_of(root, "data")
@@ -111,6 +128,8 @@ def _convert_config_map(root: SourceNode, source: str, told: list[Remark] | None
     name = f"ConfigMap {'/'.join(filter(None, names))}".strip()
     policy = None if data is None else field_of(data, POLICY_KEY)
     if policy is None or not isinstance(policy.value, str):
+        if data is not None:
+            _refuse_other_config(data, name, names, source)
         found = ", ".join(data.members) if data is not None and data.members else "nothing"
         message = (
             f"{name} has no key {POLICY_KEY} (it has {found}): put the policy there; to read another key, "

@@ -26,6 +26,7 @@ from berth_sdk.runtime.closing import CLOSE_S, Closing, awaited, begin_close, tr
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.runtime.raised import author_trace, raised_text
+from berth_sdk.slices import DEADLINE, works_in_slices
 from berth_sdk.status import Code, Status
 
 from berth_host.errors.plugins import (
@@ -237,7 +238,9 @@ class InProcessTransport:
             return self.stands_for(call, err)  # type: ignore[no-any-return]  # one of the row's answers
 
     async def _bounded(self, call: AnyCall, deadline_s: float, answer: Awaitable[T]) -> T:
-        deadline = asyncio.timeout(deadline_s)
+        # Work that has begun in slices is no wait, and cannot be cut off any more than a plain method.
+        deadline = asyncio.timeout(None if works_in_slices() else deadline_s)
+        token = DEADLINE.set(deadline)
         try:
             async with deadline:
                 return await answer
@@ -245,6 +248,8 @@ class InProcessTransport:
             if not deadline.expired():
                 raise  # the plugin's own TimeoutError
             raise PluginTimeoutError(self._name, call.rpc, deadline_s) from err
+        finally:
+            DEADLINE.reset(token)
 
     def _failure(self, call: AnyCall, err: BaseException) -> PluginError:
         if isinstance(err, PluginAnswerError):

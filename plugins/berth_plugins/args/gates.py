@@ -38,6 +38,10 @@ EMPTY_SPREAD_SELECTORS = "EmptySpreadSelectors"
 """A mend of this build: an empty `labelSelector` of a topology spread constraint counts every pod of the
 namespace. Off: it counts none, so the constraint has no effect.
 """
+ATTACHED_ONCE = "AttachedVolumesCountOnce"
+"""A mend of this build: a volume that is still attached to a node needs no further room there. Off: it counts
+twice, as attached and as new.
+"""
 EXACT_HINTS = "ExactQueueingHints"
 """A mend of this build: every change that turns the plugin's Filter from no to yes requeues the pod. Off: the
 hints of kube-scheduler, which miss some changes.

@@ -418,11 +418,12 @@ class DynamicResources(Plugin):
         return PodClaim(claim, selector, promised)
 
     def _check_room(self, one: PodClaim, pod: Pod) -> Status:
-        """Return a rejection if the claim has as many users as a claim can have.
+        """Return a rejection for a member of a group if the claim has as many users as a claim can have.
 
-        kube-scheduler finds that out when it writes the claim, after other members of a gang have started.
+        kube-scheduler finds that out when it writes the claim, after other members of a gang have started. A
+        pod without a group is told by the API server, as there.
         """
-        if not self._reservations.is_full(one, pod):
+        if not pod.group_key or not self._reservations.is_full(one, pod):
             return SUCCESS
         return Status.unresolvable(
             f"resource claim {one.claim.ref.key} has {MAX_CONSUMERS} users, as many as a claim can have"

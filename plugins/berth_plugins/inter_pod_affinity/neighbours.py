@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
-from berth_sdk.selectors import all_of
+from berth_sdk.selected_pods import weights_over
+from berth_sdk.slices import Work
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, PodChanges, changed_by
 from numpy.typing import NDArray
@@ -70,15 +71,20 @@ class Neighbours:
             verdicts = verdicts.otherwise(unwelcome, REASON_EXISTING)
         return verdicts
 
-    def changes(self, scenarios: Scenarios) -> Changes:
+    def changes(self, scenarios: Scenarios) -> Work[Changes]:
         """Return the effect of removed and added pods on the counts of each scenario's node."""
         nobody = np.zeros(len(scenarios), dtype=np.int64)
         removed, added = scenarios.removed, scenarios.added
         affinity = changed_by(self.wishes.together, removed, added) if self.wishes.required else nobody
-        anti = {
-            key: sum((changed_by(tally, removed, added) for tally in tallies), nobody)
-            for key, tallies in self.wishes.anti_by_key.items()
-        }
+        anti: dict[str, Numbers] = {}
+        for key, tallies in self.wishes.anti_by_key.items():
+            if not has_label(scenarios.nodes, key):
+                continue  # no node is in a domain
+            anti[key] = nobody.copy()
+            for sign, changes in ((-1, removed), (1, added)):
+                if len(changes):
+                    each = yield from weights_over(changes.table, ((tally, sign) for tally in tallies))
+                    anti[key] += changes.total(each)
         existing: dict[str, Numbers] = {}
         for sign, changes in ((-1, removed), (1, added)):
             for key, numbers in self._unwelcoming(changes).items():
@@ -110,7 +116,7 @@ class Neighbours:
         for key, sums in self.affinity.items():
             codes, _ = nodes.label(key)
             masks.append(codes != 0 if first else (sums > 0).take(codes))
-        return all_of(masks, len(nodes))
+        return _all_of(masks, len(nodes))
 
     def _still_wanted(self, nodes: NodeTable, changes: Changes) -> NDArray[np.bool_]:
         """Return `_wanted` with changes."""
@@ -127,6 +133,11 @@ class Neighbours:
         return met
 
 
+def has_label(nodes: NodeTable, key: str) -> bool:
+    """Return False if no node of the snapshot has the label: then it has no domains."""
+    return len(nodes.label(key)[1]) > 1
+
+
 def _present(nodes: NodeTable, sums: ByKey, changes: ByKey | None) -> NDArray[np.bool_]:
     """Return bool[n]: rows with any of a key's pods in their domain."""
     masks = []
@@ -141,3 +152,13 @@ def _present(nodes: NodeTable, sums: ByKey, changes: ByKey | None) -> NDArray[np
             here = here + changes[key]
         masks.append((here > 0) & (codes != 0))
     return reduce(np.logical_or, masks)
+
+
+def _all_of(masks: list[NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
+    """Return bool[count]: the rows that are true in every mask. No mask: all rows."""
+    if not masks:
+        return np.ones(count, dtype=np.bool_)
+    result = masks[0]
+    for mask in masks[1:]:
+        result = result & mask
+    return result

@@ -16,6 +16,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Answer,
     DependsOn,
     NoConcern,
     Plugin,
@@ -26,19 +27,23 @@ from berth_sdk.needs import Need
 from berth_sdk.node_selectors import joined
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.selected_pods import SelectedPods, weights_over
+from berth_sdk.slices import Work, at_once, in_slices
 from berth_sdk.status import Status, Verdicts
-from berth_sdk.tables import NodeTable, PodCounts, Tally
+from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
 from berth_plugins.args.gates import ANY_ANTI_TERM_HINTS, EXACT_HINTS, EXACT_NAMESPACES, is_on
 from berth_plugins.inter_pod_affinity.hints import Hints, node_helped, pod_helped
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
-from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers
-from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces
+from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers, has_label
+from berth_plugins.inter_pod_affinity.wishes import RESOURCE, Namespaces, Wishes
 
 _NEIGHBOURS: Final = "neighbours"
 _SCORES: Final = "scores"
+_MANY: Final = 64
+"""The number of terms of one pod up to which their counts are kept for the next pod."""
 _DROPPED: Final = ("metadata", "spec.containers", "spec.initContainers", "spec.volumes", "status")
 """Fields of pods on nodes that are not read: their summaries have the names and labels."""
 
@@ -85,31 +90,38 @@ class InterPodAffinity(Plugin):
 
     # --- Filter --------------------------------------------------------------------------------
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Count the pods. Returns SKIP for a pod without required terms that no other pod's required
         anti-affinity matches, and unresolvable for a pod whose terms cannot be read.
         """
         self._carried.catch_up(nodes.pods)
         if pod.pod_affinity is None and not self._carried.anti:
             return Status.skip()
-        errors = self._namespaces.wishes_of(pod).errors
-        if errors:
-            return Status.unresolvable(f"parsing pod: {joined(errors)}")
-        neighbours = self._neighbours(pod, nodes)
-        wishes = neighbours.wishes
+        return in_slices(self._pre_filter(state, pod, nodes))
+
+    def _pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Status]:
+        wishes = yield from self._namespaces.wishes_of(pod)
+        if wishes.errors:
+            return Status.unresolvable(f"parsing pod: {joined(wishes.errors)}")
+        neighbours = yield from self._neighbours(pod, wishes, nodes)
         if not (wishes.required or wishes.anti or neighbours.existing):
             return Status.skip()
         state.write(_NEIGHBOURS, neighbours)
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's terms with resolved namespaces, and the terms of other pods that match the pod."""
+        """Return the pod's terms with resolved namespaces, and the terms of other pods that match the pod.
+
+        A pod with very many terms shares no answers: it has a signature of its own in each cycle.
+        """
         self._carried.catch_up(nodes.pods)
         stanza = pod.pod_affinity
         if stanza is None and not self._carried.anti and not self._carried.scored:
             return NoConcern.CYCLE
+        if stanza is not None and len(stanza.terms) > _MANY:
+            return object()
         labels = self._namespaces.labels_of(pod.namespace)
-        wishes = self._namespaces.wishes_of(pod)
+        wishes = at_once(self._namespaces.wishes_of(pod))
         existing = self._carried.anti.meaning(pod, labels).ids if self._carried.anti else ()
         voices = self._carried.scored.meaning(pod, labels).ids if self._carried.scored else ()
         filters = bool(wishes.errors or wishes.required or wishes.anti or existing)
@@ -126,46 +138,63 @@ class InterPodAffinity(Plugin):
             return NoConcern.FILTER, signed
         return signed if scores else (NoConcern.SCORE, signed)
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts]:
         """Check required affinity first, which no preemption can help; then the pod's required anti-affinity,
         then that of running pods.
         """
-        neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
+        return in_slices(self._filter_nodes(state, pod, nodes))
+
+    def _filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Verdicts]:
+        neighbours = yield from self._known_neighbours(state, pod, nodes)
         return neighbours.judge(nodes)
 
-    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """Return the verdicts of Filter, with the counts of each node's domains changed by the removed and
         added pods.
         """
-        nodes = scenarios.nodes
         self._carried.take_in(scenarios.added)
-        neighbours = state.get_or_make(_NEIGHBOURS, lambda: self._neighbours(pod, nodes))
-        return neighbours.judge(nodes, neighbours.changes(scenarios))
+        return in_slices(self._filter_scenarios(state, pod, scenarios))
+
+    def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Work[Verdicts]:
+        neighbours = yield from self._known_neighbours(state, pod, scenarios.nodes)
+        return neighbours.judge(scenarios.nodes, (yield from neighbours.changes(scenarios)))
 
     # --- Score ---------------------------------------------------------------------------------
 
-    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Add up the score of every domain. Returns SKIP if no term counts, of this pod or of others."""
         self._carried.catch_up(nodes.pods)
         if pod.pod_affinity is None and (self._ignore_preferred or not self._carried.scored):
             return Status.skip()
-        wishes = self._namespaces.wishes_of(pod)
+        return in_slices(self._pre_score(state, pod, nodes))
+
+    def _pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Status]:
+        wishes = yield from self._namespaces.wishes_of(pod)
         if self._ignore_preferred and not wishes.has_preferred:
             return Status.skip()
         if wishes.errors:
             return Status.error(f"failed to parse pod: {joined(wishes.errors)}")
-        scores = self._scores(pod, nodes)
+        scores = yield from self._scores(pod, wishes, nodes)
         if scores is None:
             return Status.skip()
         state.write(_SCORES, scores)
         return Status.success()
 
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Return int64[n]: the sum over topology keys of the node's domain score; may be negative."""
+        return in_slices(self._score_nodes(state, pod, nodes))
+
+    def _score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[NDArray[np.int64]]:
+        scores: ByKey | None = state.get(_SCORES)
+        if scores is None:
+            wishes = yield from self._namespaces.wishes_of(pod)
+            made = (yield from self._scores(pod, wishes, nodes)) or {}
+            scores = state.get_or_make(_SCORES, lambda: made)
         total = np.zeros(len(nodes), dtype=np.int64)
-        for key, sums in state.get_or_make(_SCORES, lambda: self._scores(pod, nodes) or {}).items():
+        for key, sums in scores.items():
             codes, _ = nodes.label(key)
             total += sums.take(codes)
+            yield
         return total
 
     # --- the queue -----------------------------------------------------------------------------
@@ -182,52 +211,100 @@ class InterPodAffinity(Plugin):
 
     # --- counting ------------------------------------------------------------------------------
 
-    def _neighbours(self, pod: Pod, nodes: NodeTable) -> Neighbours:
-        wishes = self._namespaces.wishes_of(pod)
+    def _known_neighbours(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Neighbours]:
+        known: Neighbours | None = state.get(_NEIGHBOURS)
+        if known is None:
+            wishes = yield from self._namespaces.wishes_of(pod)
+            made = yield from self._neighbours(pod, wishes, nodes)
+            known = state.get_or_make(_NEIGHBOURS, lambda: made)
+        return known
+
+    def _neighbours(self, pod: Pod, wishes: Wishes, nodes: NodeTable) -> Work[Neighbours]:
         labels = self._namespaces.labels_of(pod.namespace)
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         existing: dict[str, Numbers] = {}
         for key, tally in self._carried.anti.meaning(pod, labels).tallies.items():
-            sums = counts.by_domain(tally, key)
-            if np.count_nonzero(sums):
-                existing[key] = sums
-        affinity: ByKey = {}
-        if wishes.required:
-            affinity = {key: counts.by_domain(wishes.together, key) for key in wishes.required_keys}
-        anti = {key: [(tally, 1) for tally in tallies] for key, tallies in wishes.anti_by_key.items()}
-        return Neighbours(pod, wishes, labels, affinity, _sums(counts, anti), existing)
+            if has_label(nodes, key):
+                sums = counts.by_domain(tally, key)
+                if np.count_nonzero(sums):
+                    existing[key] = sums
+            yield
+        affinity = (yield from _company(wishes, nodes)) if wishes.required else {}
+        anti: dict[str, Numbers] = {}
+        for key, tallies in wishes.anti_by_key.items():
+            if has_label(nodes, key):
+                anti[key] = yield from _sums(nodes, key, [(tally, 1) for tally in tallies])
+            yield
+        return Neighbours(pod, wishes, labels, affinity, anti, existing)
 
-    def _scores(self, pod: Pod, nodes: NodeTable) -> ByKey | None:
+    def _scores(self, pod: Pod, wishes: Wishes, nodes: NodeTable) -> Work[ByKey | None]:
         """Return the score of each domain. None: no term in the cluster counts, which differs from terms that
         add up to 0.
         """
-        wishes = self._namespaces.wishes_of(pod)
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         labels = self._namespaces.labels_of(pod.namespace)
-        carried = self._carried.scored.meaning(pod, labels).tallies
-        parts: dict[str, list[tuple[Tally, int]]] = {}
-        voices: list[tuple[Tally, str]] = []
+        carried = {
+            key: theirs
+            for key, theirs in self._carried.scored.meaning(pod, labels).tallies.items()
+            if has_label(nodes, key)
+        }
+        parts: dict[str, list[tuple[SelectedPods, int]]] = {}
         for wish in wishes.preferred:
-            parts.setdefault(wish.topology_key, []).append((wish.pods, wish.weight))
-            voices.append((wish.pods, wish.topology_key))
+            if has_label(nodes, wish.topology_key):
+                parts.setdefault(wish.topology_key, []).append((wish.pods, wish.weight))
+            yield
+        scores: dict[str, Numbers] = {}
+        for key in dict.fromkeys((*parts, *carried)):
+            total = (yield from _sums(nodes, key, parts[key])) if key in parts else None
+            if key in carried:
+                of_pods = counts.by_domain(carried[key].scores, key)
+                total = of_pods if total is None else total + of_pods
+            if total is not None and np.count_nonzero(total):
+                scores[key] = total
+            yield
+        if scores:
+            return scores
         for key, theirs in carried.items():
-            parts.setdefault(key, []).append((theirs.scores, 1))
-            voices.append((theirs.number, key))
-        scores = {key: sums for key, sums in _sums(counts, parts).items() if np.count_nonzero(sums)}
-        if not scores and not any(counts.by_domain(tally, key).any() for tally, key in voices):
-            return None
-        return scores
+            if counts.by_domain(theirs.number, key).any():
+                return scores
+            yield
+        for key, wanted in parts.items():
+            if (yield from _sums(nodes, key, [(pods, 1) for pods, _ in wanted])).any():
+                return scores
+        return None
 
 
-def _sums(counts: PodCounts, parts: Mapping[str, Sequence[tuple[Tally, int]]]) -> dict[str, Numbers]:
-    """Return by topology key the weighted counts of its tallies in each domain."""
-    result: dict[str, Numbers] = {}
-    for key, weighted in parts.items():
-        found = [_weighted(counts.by_domain(tally, key), weight) for tally, weight in weighted]
-        result[key] = reduce(np.add, found)
-    return result
+def _company(wishes: Wishes, nodes: NodeTable) -> Work[ByKey]:
+    """Return by topology key the pods that all required terms match. A key that no node has stands for all
+    keys: no node meets its term.
+    """
+    for key in wishes.required_keys:
+        if not has_label(nodes, key):
+            return {key: np.zeros(1, dtype=np.int64)}
+        yield
+    counts = nodes.pod_counts
+    if len(wishes.required) <= _MANY:
+        return {key: counts.by_domain(wishes.together, key) for key in wishes.required_keys}
+    parts = dict.fromkeys(wish.pods for wish in wishes.required)
+    matched = yield from weights_over(nodes.pods, ((part, 1) for part in parts))
+    by_slot = _by_slot(nodes, (matched == len(parts)).astype(np.int64))
+    return {key: counts.sums(by_slot, key) for key in wishes.required_keys}
+
+
+def _sums(nodes: NodeTable, key: str, parts: Sequence[tuple[SelectedPods, int]]) -> Work[Numbers]:
+    """Return the weighted counts of the parts in each domain of a topology key."""
+    counts = nodes.pod_counts
+    if len(parts) <= _MANY:
+        return reduce(np.add, [_weighted(counts.by_domain(tally, key), weight) for tally, weight in parts])
+    return counts.sums(_by_slot(nodes, (yield from weights_over(nodes.pods, parts))), key)
+
+
+def _by_slot(nodes: NodeTable, each: Numbers) -> Numbers:
+    """Return int64[slots]: the sum of `each` (by pod) on every node."""
+    sums = np.bincount(nodes.pods.node_index, weights=each, minlength=nodes.slot_count)
+    return sums.astype(np.int64)
 
 
 def _weighted(sums: Numbers, weight: int) -> Numbers:

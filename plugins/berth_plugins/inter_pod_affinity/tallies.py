@@ -46,6 +46,8 @@ class InAll:
         """Return int64[number of pods]."""
         result = self.parts[0].over(pods)
         for part in self.parts[1:]:
+            if not result.any():
+                break
             result = result * part.over(pods)
         return result
 

@@ -5,7 +5,7 @@ Used by `inter_pod_affinity`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,6 +16,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.slices import Work
 from berth_sdk.tables import Tally
 
 from berth_plugins.inter_pod_affinity.tallies import InAll, in_every_namespace, selected
@@ -87,6 +88,8 @@ class Namespaces:
         self._exact = exact
         self._follower: Follower | None = None
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._version = 0
+        """Grows when a namespace changes."""
         self._wishes: WeakKeyDictionary[PodAffinity, Wishes] = WeakKeyDictionary()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
@@ -94,24 +97,27 @@ class Namespaces:
         self._catch_up()
         return self._labels.get(namespace, _NO_LABELS)
 
-    def wishes_of(self, pod: Pod) -> Wishes:
-        """Return the pod's terms."""
+    def wishes_of(self, pod: Pod) -> Work[Wishes]:
+        """Return the pod's terms. Yields after each term that is read for the first time."""
         stanza = pod.pod_affinity
         if stanza is None:
             return NO_WISHES
         self._catch_up()
         known = self._wishes.get(stanza)
-        if known is None:
-            known = self._wishes[stanza] = Wishes(
-                required=self._plain(stanza.required),
-                anti=self._plain(stanza.required_anti),
+        while known is None:
+            version = self._version
+            made = Wishes(
+                required=(yield from self._read((term, 0) for term in stanza.required)),
+                anti=(yield from self._read((term, 0) for term in stanza.required_anti)),
                 preferred=(
-                    *(self._wish(term, weight) for term, weight in stanza.preferred),
-                    *(self._wish(term, -weight) for term, weight in stanza.preferred_anti),
+                    *(yield from self._read(stanza.preferred)),
+                    *(yield from self._read((term, -weight) for term, weight in stanza.preferred_anti)),
                 ),
                 has_preferred=stanza.has_preferred,
                 errors=stanza.errors,
             )
+            if version == self._version:  # no namespace changed between two steps
+                known = self._wishes[stanza] = made
         return known
 
     def selects(self, term: PodAffinityTerm, labels: Mapping[str, str] | None) -> bool:
@@ -128,17 +134,20 @@ class Namespaces:
             return term.selector.matches(pod.labels)
         return term.matches(pod.namespace, pod.labels, self.labels_of(pod.namespace))
 
-    def _plain(self, terms: Sequence[PodAffinityTerm]) -> tuple[Wish, ...]:
-        return tuple(self._wish(term, 0) for term in terms)
-
-    def _wish(self, term: PodAffinityTerm, weight: int) -> Wish:
-        return Wish(term.topology_key, selected(term, self._labels, exact=self._exact), weight)
+    def _read(self, terms: Iterable[tuple[PodAffinityTerm, int]]) -> Work[tuple[Wish, ...]]:
+        wishes = []
+        for term, weight in terms:
+            pods = selected(term, self._labels, exact=self._exact)
+            wishes.append(Wish(term.topology_key, pods, weight))
+            yield
+        return tuple(wishes)
 
     def _catch_up(self) -> None:
         if self._follower is None:
             self._follower = Follower(self._handle.objects(RESOURCE))
         moved = self._follower.moved()
         if moved is None:
+            self._version += 1
             self._labels = {item.ref.name: labels_of(item) for item in self._follower.reader.list()}
             self._wishes.clear()
             return
@@ -148,6 +157,7 @@ class Namespaces:
             if now is not None:
                 self._labels[name] = now
             if before != now:
+                self._version += 1
                 self._forget(before, now)
 
     def _forget(self, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:

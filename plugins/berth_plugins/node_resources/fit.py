@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -23,6 +23,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import Assignment, GroupView, Placement
 from berth_sdk.selectors import is_label_key
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import MAX_NODE_SCORE, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -44,8 +45,8 @@ TOO_MANY_PODS: Final = "Too many pods"
 _DEMAND: Final = "demand"
 _SCORED: Final = "score requests"
 _TABLE_BITS: Final = 10
-_MAX_BITS: Final = 60
-_BITS: Final = 2 << np.arange(_MAX_BITS, dtype=np.int64)
+MAX_BITS: Final = 60
+_BITS: Final = 2 << np.arange(MAX_BITS, dtype=np.int64)
 _MOST_LISTED: Final = 32
 """The number of rows up to which a Python loop groups them. numpy would need four passes."""
 
@@ -81,16 +82,13 @@ class Demand:
     def grouped(
         self, full: NDArray[np.bool_], lacking: NDArray[np.bool_], never: NDArray[np.bool_]
     ) -> Verdicts:
-        """Return one group of rows per combination of reasons.
+        """Return one group of rows per combination of reasons, for at most `MAX_BITS` resources.
 
         `full`: bool[n], no room for one more pod. `lacking`: bool[k, n], too little of each resource.
         `never`: bool[n], more than the whole node has. A row's pattern: bit 0 the pods, bit i + 1 the
         resource i, the bit above them: unresolvable.
         """
         count = len(self.amounts)
-        if count > _MAX_BITS:
-            rows = zip(full.tolist(), *lacking.tolist(), never.tolist(), strict=True)
-            return Verdicts.of(self._status(sum(bit << i for i, bit in enumerate(row))) for row in rows)
         pattern = _BITS[:count].dot(lacking)
         pattern += full
         pattern += never * (2 << count)
@@ -110,6 +108,49 @@ class Demand:
             groups = inverse[1:].astype(np.int32)
             found = unique.tolist()
         return Verdicts(groups, tuple([self._status(value) for value in found]))
+
+    def judged(self, nodes: NodeTable) -> Work[Verdicts]:
+        """Return the verdicts for more than `MAX_BITS` resources. The API admits tens of thousands.
+
+        The resources that no node offers are the same for all nodes, and take no columns.
+        """
+        full = nodes.pod_count >= nodes.allocatable("pods")
+        everywhere = np.zeros(len(self.names), dtype=np.bool_)
+        never = np.zeros(len(nodes), dtype=np.bool_)
+        positions, lacking = [], [full]
+        for i, (name, amount) in enumerate(self.amounts):
+            if nodes.offers(name):
+                allocatable = nodes.allocatable(name)
+                lacks = allocatable - nodes.requested(name) < amount
+                if name in self.served:
+                    # Where the node offers none, devices take its place.
+                    lacks &= allocatable > 0
+                if lacks.any():
+                    never |= lacks & (allocatable < amount)
+                    positions.append(i)
+                    lacking.append(lacks)
+            elif name not in self.served:
+                everywhere[i] = True
+            yield
+        never |= everywhere.any()
+        # One group of nodes per combination of reasons.
+        patterns = np.packbits(np.stack([never, *lacking], axis=1), axis=1)
+        rows = np.ascontiguousarray(patterns).view(np.dtype((np.void, patterns.shape[1]))).ravel()
+        _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+        statuses = [SUCCESS]
+        code_of = np.zeros(len(first), dtype=np.int32)
+        for code, row in enumerate(first.tolist()):
+            missing = everywhere.copy()
+            missing[[at for at, lacks in zip(positions, lacking[1:], strict=True) if lacks[row]]] = True
+            reasons = [f"Insufficient {self.names[i]}" for i in np.flatnonzero(missing)]
+            if full[row]:
+                reasons.insert(0, TOO_MANY_PODS)
+            if reasons:
+                unresolvable = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if never[row] else Code.UNSCHEDULABLE
+                code_of[code] = len(statuses)
+                statuses.append(Status(unresolvable, tuple(reasons)))
+            yield
+        return Verdicts(code_of.take(inverse.ravel()), tuple(statuses))
 
     def _status(self, pattern: int) -> Status:
         status = self._statuses.get(pattern)
@@ -173,11 +214,13 @@ class NodeResourcesFit(Plugin):
         state.write(_DEMAND, self._demand(pod))
         return Status.success()
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts]:
         """Return all reasons of each node. Unresolvable where a request exceeds the node's whole
         allocatable.
         """
         demand: Demand = state.get(_DEMAND) or state.get_or_make(_DEMAND, lambda: self._demand(pod))
+        if len(demand.names) > MAX_BITS:
+            return in_slices(demand.judged(nodes))
         full = nodes.pod_count >= nodes.allocatable("pods")
         allocatable = nodes.allocatable_of(demand.names)
         lacking = allocatable - nodes.requested_of(demand.names) < demand.column

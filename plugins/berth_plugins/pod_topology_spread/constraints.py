@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from berth_sdk.errors import SelectorError
 from berth_sdk.selectors import LabelSelector, is_label_key, mappings
+from berth_sdk.slices import Work, at_once
 
 from berth_plugins.args.findings import Findings, integer, maps
 from berth_plugins.args.gates import EMPTY_SPREAD_SELECTORS, is_on
@@ -62,18 +63,19 @@ class Gates:
 
 def read_constraints(
     raw: Any, labels: Mapping[str, str], action: str, gates: Gates
-) -> tuple[Constraint, ...]:
+) -> Work[tuple[Constraint, ...]]:
     """Return the entries of `topologySpreadConstraints` whose `whenUnsatisfiable` is `action`, in order.
 
     `labels`: the pod's labels, which `matchLabelKeys` adds to the selector. Raises SelectorError, whose text
     begins with the place.
     """
     path = "topologySpreadConstraints"
-    return tuple(
-        _constraint(item, labels, f"{path}[{i}]", gates)
-        for i, item in enumerate(mappings(raw, path))
-        if item.get("whenUnsatisfiable") == action
-    )
+    found = []
+    for i, item in enumerate(mappings(raw, path)):
+        if item.get("whenUnsatisfiable") == action:
+            found.append(_constraint(item, labels, f"{path}[{i}]", gates))
+            yield
+    return tuple(found)
 
 
 def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates) -> Constraint:
@@ -122,7 +124,7 @@ class DefaultConstraints:
         items = maps(args, "defaultConstraints", "defaultConstraints")
         _check(kind, items)
         raw = _SYSTEM_CONSTRAINTS if kind == SYSTEM else items
-        actions = {action: read_constraints(list(raw), {}, action, gates) for action in (HARD, SOFT)}
+        actions = {action: at_once(read_constraints(list(raw), {}, action, gates)) for action in (HARD, SOFT)}
         return DefaultConstraints(actions, kind == SYSTEM)
 
 

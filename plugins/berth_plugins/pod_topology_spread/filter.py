@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable, changed_by
 from numpy.typing import NDArray
@@ -64,22 +65,30 @@ class _Domains:
 class Spread:
     """The counts of one plan's pods in one version of the snapshot."""
 
-    def __init__(self, plan: Plan, domains: list[_Domains]) -> None:
+    def __init__(self, plan: Plan, domains: list[_Domains] | None) -> None:
+        """`domains` None: every node lacks some topology label, so nothing counts."""
         self._plan = plan
         self._domains = domains
 
     @staticmethod
-    def of(plan: Plan, whole: NodeTable) -> Spread:
+    def of(plan: Plan, whole: NodeTable) -> Work[Spread]:
         """Count the pods. `whole`: every node of the snapshot."""
+        if plan.labelled is not None:
+            yield from plan.labelled.catch_up(whole)
+            if len(whole) and not plan.labelled.mask.any():
+                return Spread(plan, None)
         domains = []
         for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
-            area.catch_up(whole)
+            yield from area.catch_up(whole)
             sums = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
             domains.append(_Domains(area, sums, constraint.min_domains))
+            yield
         return Spread(plan, domains)
 
-    def verdicts(self, nodes: NodeTable) -> Verdicts:
+    def verdicts(self, nodes: NodeTable) -> Work[Verdicts]:
         """Return one verdict per row of `nodes`."""
+        if self._domains is None:
+            return _verdicts(np.full(len(nodes), _LABEL, dtype=np.int32), len(nodes))
         groups: NDArray[np.int32] | None = None
         for i, domains in enumerate(self._domains):
             constraint = self._plan.constraints[i]
@@ -90,11 +99,14 @@ class Spread:
             by_code[0] = _LABEL
             found = by_code.take(nodes.take_of(domains.area.labels))
             groups = found if groups is None else np.where(groups == 0, found, groups)
+            yield
         return _verdicts(groups, len(nodes))
 
-    def what_if(self, scenarios: Scenarios) -> Verdicts:
+    def what_if(self, scenarios: Scenarios) -> Work[Verdicts]:
         """Return one verdict per scenario."""
         slots = scenarios.nodes.slots
+        if self._domains is None:
+            return _verdicts(np.full(len(slots), _LABEL, dtype=np.int32), len(slots))
         groups: NDArray[np.int32] | None = None
         for i, domains in enumerate(self._domains):
             constraint = self._plan.constraints[i]
@@ -107,6 +119,7 @@ class Spread:
             found = np.where(own + self._plan.selects_self[i] - minimum > constraint.max_skew, _SKEW, 0)
             found[labels == 0] = _LABEL
             groups = found.astype(np.int32) if groups is None else np.where(groups == 0, found, groups)
+            yield
         return _verdicts(groups, len(scenarios))
 
 

@@ -9,15 +9,18 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread/filtering.go` (getCon
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 from berth_sdk.handle import Handle
-from berth_sdk.node_selectors import RequiredNodeAffinity
+from berth_sdk.node_selectors import RequiredNodeAffinity, many_conditions
 from berth_sdk.pod import Pod
 from berth_sdk.selected_pods import SelectedPods
+from berth_sdk.selectors import LabelSelector
 from berth_sdk.signature import of_spec
+from berth_sdk.slices import Work, at_once
 
 from berth_plugins.objects.of_events import spec_of
 from berth_plugins.pod_topology_spread.constraints import (
@@ -29,58 +32,94 @@ from berth_plugins.pod_topology_spread.constraints import (
     read_constraints,
 )
 from berth_plugins.pod_topology_spread.default_selector import DefaultSelectors
-from berth_plugins.pod_topology_spread.domains import Area, AreaKey, Areas
+from berth_plugins.pod_topology_spread.domains import Area, Areas, Conditions, Participants
 
 MAX_PLANS: Final = 1024
+MAX_CONSTRAINTS: Final = 16_384
+"""The number of constraints in all kept plans, of which one pod may have ten thousand."""
+_MANY: Final = 64
+"""The number of constraints of one pod up to which they are read in one step, and plans are shared."""
 
 
 class Plan:
-    """The counts needed for one kind of pod and one action. Each list has one entry per constraint.
+    """The counts needed for one kind of pod and one action. Each list has one entry per constraint, and is
+    made when it is first read.
 
-    - `tallies`: the pods that count; None: no pod, because the selector is empty, for a host that emulates a
-      version of kube-scheduler.
-    - `changing`: the tallies of what-if questions. They include terminating pods and empty selectors, as
-      upstream.
+    - `labelled`: the nodes that have all topology labels, where a node without one of them does not count;
+      None: such a node counts.
     - `selects_self`: 1 where the selector matches the pod itself.
-    - `requires_all`: a node without all the labels is ignored.
     """
 
-    __slots__ = ("areas", "changing", "constraints", "requires_all", "selects_self", "tallies")
+    def __init__(
+        self, kind: Kind, namespace: str, selects_self: Sequence[int], *, empty_selectors: bool = True
+    ) -> None:
+        self._kind = kind
+        self._namespaces = frozenset((namespace,))
+        self._empty_selectors = empty_selectors
+        self.constraints = kind.constraints
+        self.selects_self = selects_self
+
+    @property
+    def labelled(self) -> Participants | None:
+        """See the class."""
+        return self._kind.labelled
+
+    @property
+    def areas(self) -> Sequence[Area]:
+        """The domains, and the nodes that count in them."""
+        return self._kind.areas
+
+    @cached_property
+    def tallies(self) -> Sequence[SelectedPods | None]:
+        """The pods that count; None: no pod, because the selector is empty, for a host that emulates a
+        version of kube-scheduler.
+        """
+        own = self._namespaces
+        return tuple(
+            SelectedPods(own, one.selector, exclude_terminating=True)
+            if self._empty_selectors or not one.selector.is_empty
+            else None
+            for one in self.constraints
+        )
+
+    @cached_property
+    def changing(self) -> Sequence[SelectedPods]:
+        """The tallies of what-if questions. They include terminating pods and empty selectors, as
+        upstream.
+        """
+        return tuple(SelectedPods(self._namespaces, one.selector) for one in self.constraints)
+
+    @cached_property
+    def selectors(self) -> Sequence[LabelSelector]:
+        """The selectors of the constraints, each once."""
+        return tuple(dict.fromkeys(one.selector for one in self.constraints))
+
+    @cached_property
+    def topology_keys(self) -> frozenset[str]:
+        """The topology keys of the constraints."""
+        return frozenset(one.topology_key for one in self.constraints)
+
+
+class Kind:
+    """Constraints that were read once, with their areas. `plans`: by which of the constraints select the
+    pod. `labelled`: as in `Plan`.
+    """
 
     def __init__(
         self,
-        constraints: Sequence[Constraint],
-        areas: Sequence[Area],
-        pod: Pod,
-        *,
-        requires_all: bool,
-        empty_selectors: bool = True,
+        constraints: tuple[Constraint, ...],
+        labelled: Participants | None,
+        make_areas: Callable[[], tuple[Area, ...]],
     ) -> None:
-        self.constraints = tuple(constraints)
-        self.areas = tuple(areas)
-        self.requires_all = requires_all
-        own = frozenset((pod.namespace,))
-        self.tallies = tuple(
-            SelectedPods(own, one.selector, exclude_terminating=True)
-            if empty_selectors or not one.selector.is_empty
-            else None
-            for one in constraints
-        )
-        self.changing = tuple(SelectedPods(own, one.selector) for one in constraints)
-        self.selects_self = tuple(int(one.selector.matches(pod.labels)) for one in constraints)
-
-
-class _Kind:
-    """Constraints that were read once, with their areas. `plans`: by which of the constraints select the
-    pod.
-    """
-
-    __slots__ = ("areas", "constraints", "plans")
-
-    def __init__(self, constraints: tuple[Constraint, ...], areas: tuple[Area, ...]) -> None:
         self.constraints = constraints
-        self.areas = areas
-        self.plans: dict[tuple[bool, ...], Plan] = {}
+        self.labelled = labelled
+        self.plans: dict[tuple[int, ...], Plan] = {}
+        self._make_areas = make_areas
+
+    @cached_property
+    def areas(self) -> tuple[Area, ...]:
+        """The areas of the constraints. A pod whose labels no node has needs none of them."""
+        return self._make_areas()
 
 
 class Plans:
@@ -93,18 +132,22 @@ class Plans:
         self._selectors = DefaultSelectors(handle)
         self._max = max_plans
         self._areas = Areas()
-        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
+        self._weight = 0
+        """The number of constraints of `_kinds`."""
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
 
-    def both(self, pod: Pod) -> tuple[Plan, Plan]:
-        """Return the plans of `pod` for its hard and for its soft constraints. Raises as `plan` does."""
+    def both(self, pod: Pod) -> tuple[Plan, Plan] | None:
+        """Return the plans of `pod` for its hard and for its soft constraints. None: it has too many to read
+        them here. Raises as `plan` does.
+        """
         spec = spec_of(pod)
-        if spec.get("topologySpreadConstraints"):
-            key = self._own_key(pod, spec)
-            return self._of_own(key, pod, spec, HARD), self._of_own(key, pod, spec, SOFT)
-        return self._of_defaults(pod, spec, HARD), self._of_defaults(pod, spec, SOFT)
+        own = spec.get("topologySpreadConstraints") or ()
+        if (isinstance(own, Sequence) and len(own) > _MANY) or many_conditions(spec, _MANY):
+            return None
+        return at_once(self.plan(pod, HARD)), at_once(self.plan(pod, SOFT))
 
-    def plan(self, pod: Pod, action: str) -> Plan:
+    def plan(self, pod: Pod, action: str) -> Work[Plan]:
         """Return the plan of `pod` for `whenUnsatisfiable: action`, without constraints if the pod has none.
 
         Raises SelectorError for a constraint that cannot be read, and ObjectError for a pod without its
@@ -112,8 +155,8 @@ class Plans:
         """
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
-            return self._of_own(self._own_key(pod, spec), pod, spec, action)
-        return self._of_defaults(pod, spec, action)
+            return (yield from self._of_own(self._own_key(pod, spec), pod, spec, action))
+        return (yield from self._of_defaults(pod, spec, action))
 
     def has_defaults(self, pod: Pod, action: str) -> bool:
         """Return True when default constraints with `whenUnsatisfiable: action` apply to `pod`, provided that
@@ -126,16 +169,17 @@ class Plans:
         keys = _label_keys(spec["topologySpreadConstraints"]) if self._gates.match_label_keys else ()
         return of_spec(pod), pod.namespace, *[pod.labels.get(key) for key in keys]
 
-    def _of_own(self, key: Hashable, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+    def _of_own(self, key: Hashable, pod: Pod, spec: Mapping[str, Any], action: str) -> Work[Plan]:
         kind = self._kinds.get((action, key))
         if kind is None:
-            constraints = read_constraints(spec["topologySpreadConstraints"], pod.labels, action, self._gates)
-            kind = self._keep_kind((action, key), constraints, pod, spec, requires_all=True)
+            raw = spec["topologySpreadConstraints"]
+            constraints = yield from read_constraints(raw, pod.labels, action, self._gates)
+            kind = yield from self._keep_kind((action, key), constraints, pod, spec, requires_all=True)
         else:
             self._kinds.move_to_end((action, key))
-        return self._of_kind(kind, pod, requires_all=True)
+        return self._of_kind(kind, pod)
 
-    def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Plan:
+    def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Work[Plan]:
         if not self._defaults.constraints[action]:
             return _NOTHING
         selector = self._selectors.selector(pod)
@@ -146,32 +190,35 @@ class Plans:
         kind = self._kinds.get(key)
         if kind is None:
             constraints = tuple(replace(one, selector=selector) for one in self._defaults.constraints[action])
-            kind = self._keep_kind(key, constraints, pod, spec, requires_all=requires_all)
+            kind = yield from self._keep_kind(key, constraints, pod, spec, requires_all=requires_all)
         else:
             self._kinds.move_to_end(key)
-        return self._of_kind(kind, pod, requires_all=requires_all)
+        return self._of_kind(kind, pod)
 
-    def _of_kind(self, kind: _Kind, pod: Pod, *, requires_all: bool) -> Plan:
+    def _of_kind(self, kind: Kind, pod: Pod) -> Plan:
         if not kind.constraints:
             return _NOTHING
-        means = tuple([one.selector.matches(pod.labels) for one in kind.constraints])
+        means = tuple([int(one.selector.matches(pod.labels)) for one in kind.constraints])
         plan = kind.plans.get(means)
         if plan is None:
-            # Other specs may have equal constraints.
-            key = (pod.namespace, kind.constraints, tuple(map(id, kind.areas)), means, requires_all)
-            plan = self._plans.get(key)
+            plan = self._shared_plan(kind, pod, means) if len(means) <= _MANY else None
             if plan is None:
-                plan = self._plans[key] = Plan(
-                    kind.constraints,
-                    kind.areas,
-                    pod,
-                    requires_all=requires_all,
-                    empty_selectors=self._gates.empty_selectors,
-                )
-                if len(self._plans) > self._max:
-                    self._plans.popitem(last=False)
+                plan = self._new_plan(kind, pod, means)
             kind.plans[means] = plan
         return plan
+
+    def _shared_plan(self, kind: Kind, pod: Pod, means: tuple[int, ...]) -> Plan:
+        """Return the plan of other specs with equal constraints, if there are any."""
+        key = (pod.namespace, kind.constraints, tuple(map(id, kind.areas)), means, kind.labelled is None)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._new_plan(kind, pod, means)
+            if len(self._plans) > self._max:
+                self._plans.popitem(last=False)
+        return plan
+
+    def _new_plan(self, kind: Kind, pod: Pod, means: tuple[int, ...]) -> Plan:
+        return Plan(kind, pod.namespace, means, empty_selectors=self._gates.empty_selectors)
 
     def _keep_kind(
         self,
@@ -181,25 +228,46 @@ class Plans:
         spec: Mapping[str, Any],
         *,
         requires_all: bool,
-    ) -> _Kind:
-        keys = tuple(one.topology_key for one in constraints) if requires_all else ()
-        affinity = RequiredNodeAffinity.of_spec(spec)
-        areas = tuple(
-            self._areas.area(
-                AreaKey(
-                    one.topology_key,
+    ) -> Work[Kind]:
+        keys = tuple(dict.fromkeys(one.topology_key for one in constraints)) if requires_all else ()
+        own_affinity: RequiredNodeAffinity | None = None
+        if any(one.honors_affinity for one in constraints):
+            affinity = yield from RequiredNodeAffinity.read(spec)
+            own_affinity = affinity if affinity != RequiredNodeAffinity() else None
+        found: dict[tuple[bool, bool], Participants] = {}
+
+        def participants(*, honors_affinity: bool, honors_taints: bool) -> Participants:
+            which = (honors_affinity and own_affinity is not None, honors_taints)
+            if which not in found:
+                conditions = Conditions(
                     keys,
-                    affinity if one.honors_affinity and affinity != RequiredNodeAffinity() else None,
-                    pod.tolerations if one.honors_taints else None,
+                    own_affinity if which[0] else None,
+                    pod.tolerations if honors_taints else None,
                     self._gates.comparison,
                 )
+                found[which] = self._areas.participants(conditions)
+            return found[which]
+
+        def areas() -> tuple[Area, ...]:
+            return tuple(
+                self._areas.area(
+                    one.topology_key,
+                    participants(honors_affinity=one.honors_affinity, honors_taints=one.honors_taints),
+                )
+                for one in constraints
             )
-            for one in constraints
-        )
-        kind = self._kinds[key] = _Kind(constraints, areas)
-        if len(self._kinds) > self._max:
-            self._kinds.popitem(last=False)
+
+        labelled = participants(honors_affinity=False, honors_taints=False) if keys else None
+        kind = self._kinds[key] = Kind(constraints, labelled, areas)
+        self._weight += _weight(kind)
+        while len(self._kinds) > self._max or (self._weight > MAX_CONSTRAINTS and len(self._kinds) > 1):
+            _, dropped = self._kinds.popitem(last=False)
+            self._weight -= _weight(dropped)
         return kind
+
+
+def _weight(kind: Kind) -> int:
+    return len(kind.constraints)
 
 
 def _label_keys(raw: Any) -> Iterator[str]:
@@ -208,4 +276,4 @@ def _label_keys(raw: Any) -> Iterator[str]:
         yield from (isinstance(item, Mapping) and item.get("matchLabelKeys")) or ()
 
 
-_NOTHING: Final = Plan((), (), Pod(name=""), requires_all=True)
+_NOTHING: Final = Plan(Kind((), None, tuple), "", ())

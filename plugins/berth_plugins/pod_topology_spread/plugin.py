@@ -17,6 +17,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import SelectorError
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Answer,
     DependsOn,
     NoConcern,
     Plugin,
@@ -29,6 +30,7 @@ from berth_sdk.node_selectors import RequiredNodeAffinity
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
+from berth_sdk.slices import Work, at_once, in_slices
 from berth_sdk.status import MAX_NODE_SCORE, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -73,15 +75,18 @@ class PodTopologySpread(Plugin):
         self._counted: dict[Plan, Spread] = {}
         self._counted_in: NodeTable | None = None
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without hard constraints, ERROR for an unreadable constraint."""
+        return in_slices(self._pre_filter(state, pod, nodes))
+
+    def _pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Status]:
         try:
-            plan = self._plan(state, pod, HARD)
+            plan = yield from self._plan(state, pod, HARD)
         except SelectorError as err:
             return Status.error(f"obtaining pod's hard topology spread constraints: {err}")
         if not plan.constraints:
             return Status.skip()
-        state.write(_SPREAD, self._count(plan, nodes.whole))
+        state.write(_SPREAD, (yield from self._count(plan, nodes.whole)))
         return Status.success()
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
@@ -89,43 +94,61 @@ class PodTopologySpread(Plugin):
         matches.
         """
         try:
-            plans = hard, soft = self._plans.both(pod)
+            plans = self._plans.both(pod)
         except SelectorError:
             return wishes(pod)
+        if plans is None:
+            return wishes(pod)
+        hard, soft = plans
         if hard.constraints:
             return plans if soft.constraints else (NoConcern.SCORE, plans)
         return (NoConcern.FILTER, plans) if soft.constraints else NoConcern.CYCLE
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts]:
         """Return the first constraint that a node fails. Unresolvable where the node lacks the topology
         label.
         """
-        return self._spread(state, pod, nodes).verdicts(nodes)
+        return in_slices(self._filter_nodes(state, pod, nodes))
 
-    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
+    def _filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Verdicts]:
+        spread = yield from self._spread(state, pod, nodes)
+        return (yield from spread.verdicts(nodes))
+
+    def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Answer[Verdicts]:
         """Return the verdicts with the pods of one node changed: the domain's count, and the smallest count,
         change too.
         """
-        return self._spread(state, pod, scenarios.nodes).what_if(scenarios)
+        return in_slices(self._filter_scenarios(state, pod, scenarios))
 
-    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def _filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Work[Verdicts]:
+        spread = yield from self._spread(state, pod, scenarios.nodes)
+        return (yield from spread.what_if(scenarios))
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without soft constraints, ERROR for an unreadable constraint."""
+        return in_slices(self._pre_score(state, pod, nodes))
+
+    def _pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Status]:
         try:
-            plan = self._plan(state, pod, SOFT)
+            plan = yield from self._plan(state, pod, SOFT)
         except SelectorError as err:
             return Status.error(
                 f"calculating preScoreState: obtaining pod's soft topology spread constraints: {err}"
             )
         if not plan.constraints:
             return Status.skip()
-        state.write(_PREFERENCES, Preferences.of(plan, nodes))
+        state.write(_PREFERENCES, (yield from Preferences.of(plan, nodes)))
         return Status.success()
 
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Return int64[n]: the weighted counts of the node's domains; fewer is better. 0 for an ignored
         node.
         """
-        return self._preferences(state, pod, nodes).scores(nodes)
+        return in_slices(self._score_nodes(state, pod, nodes))
+
+    def _score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[NDArray[np.int64]]:
+        preferences = yield from self._preferences(state, pod, nodes)
+        return (yield from preferences.scores(nodes))
 
     def normalize(
         self, state: CycleState, pod: Pod, scores: NDArray[np.int64], nodes: NodeTable
@@ -133,7 +156,8 @@ class PodTopologySpread(Plugin):
         """Return int64[n], 0..100: the highest for the domains with the fewest pods, 0 for an ignored
         node.
         """
-        return self._preferences(state, pod, nodes).normalized(scores, nodes, MAX_NODE_SCORE)
+        preferences = at_once(self._preferences(state, pod, nodes))
+        return preferences.normalized(scores, nodes, MAX_NODE_SCORE)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if the event may change a count, a domain or the default selector.
@@ -145,41 +169,53 @@ class PodTopologySpread(Plugin):
         if event.resource in default_selector.RESOURCES:
             return self._plans.has_defaults(pod, HARD) and default_selector.may_change(event, pod)
         if event.resource == "Node":
-            constraints = self._plans.plan(pod, HARD).constraints
-            return _node_may_help(event, constraints) or (
-                self._exact_hints and _selection_changed(event, pod, constraints)
+            plan = at_once(self._plans.plan(pod, HARD))
+            return _node_may_help(event, plan) or (
+                self._exact_hints and _selection_changed(event, pod, plan.constraints)
             )
         if self._exact_hints and _has_other_peers(event, pod):
             return True
         for value in (event.old, event.new):
             if value is not None and not _is_involved(as_pod(value), pod):
                 return False
-        return _pod_may_help(event, pod, self._plans.plan(pod, HARD).constraints)
+        return _pod_may_help(event, pod, at_once(self._plans.plan(pod, HARD)))
 
-    def _plan(self, state: CycleState, pod: Pod, action: str) -> Plan:
+    def _plan(self, state: CycleState, pod: Pod, action: str) -> Work[Plan]:
         """Return the plan of the pod's signature, if there is one. Raises SelectorError."""
         signed = state.signature
         if not isinstance(signed, tuple):
-            return self._plans.plan(pod, action)
+            return (yield from self._plans.plan(pod, action))
         hard, soft = signed[1] if isinstance(signed[0], NoConcern) else signed
         plan: Plan = hard if action == HARD else soft
         return plan
 
-    def _spread(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Spread:
-        return state.get_or_make(_SPREAD, lambda: self._count(self._plan(state, pod, HARD), nodes.whole))
+    def _spread(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Spread]:
+        spread: Spread | None = state.get(_SPREAD)
+        if spread is None:
+            plan = yield from self._plan(state, pod, HARD)
+            counted = yield from self._count(plan, nodes.whole)
+            spread = state.get_or_make(_SPREAD, lambda: counted)
+        return spread
 
-    def _count(self, plan: Plan, whole: NodeTable) -> Spread:
+    def _count(self, plan: Plan, whole: NodeTable) -> Work[Spread]:
         """Return the counts. They hold for equal pods until anything changes: then there is another table."""
         if self._counted_in is not whole:
             self._counted_in = whole
             self._counted.clear()
         spread = self._counted.get(plan)
         if spread is None:
-            spread = self._counted[plan] = Spread.of(plan, whole)
+            spread = yield from Spread.of(plan, whole)
+            if self._counted_in is whole:
+                self._counted[plan] = spread
         return spread
 
-    def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Preferences:
-        return state.get_or_make(_PREFERENCES, lambda: Preferences.of(self._plan(state, pod, SOFT), nodes))
+    def _preferences(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Preferences]:
+        preferences: Preferences | None = state.get(_PREFERENCES)
+        if preferences is None:
+            plan = yield from self._plan(state, pod, SOFT)
+            made = yield from Preferences.of(plan, nodes)
+            preferences = state.get_or_make(_PREFERENCES, lambda: made)
+        return preferences
 
 
 def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
@@ -210,31 +246,30 @@ def _is_involved(other: Pod, pod: Pod) -> bool:
     return other.uid == pod.uid or (holds_place(other) and other.namespace == pod.namespace)
 
 
-def _pod_may_help(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
+def _pod_may_help(event: ClusterEvent, pod: Pod, plan: Plan) -> bool:
     if event.old is None or event.new is None:
         labels = as_pod(event.old or event.new).labels
-        return any(one.selector.matches(labels) for one in constraints)
+        return any(selector.matches(labels) for selector in plan.selectors)
     before, after = as_pod(event.old), as_pod(event.new)
     tolerates_more = after.uid == pod.uid and after.tolerations != before.tolerations
-    if tolerates_more and any(one.honors_taints for one in constraints):
+    if tolerates_more and any(one.honors_taints for one in plan.constraints):
         return True
     if after.labels == before.labels:
         # A terminating pod no longer counts.
         ends = after.terminating and not before.terminating
-        return ends and any(one.selector.matches(after.labels) for one in constraints)
+        return ends and any(selector.matches(after.labels) for selector in plan.selectors)
     return any(
-        one.selector.matches(before.labels) != one.selector.matches(after.labels) for one in constraints
+        selector.matches(before.labels) != selector.matches(after.labels) for selector in plan.selectors
     )
 
 
-def _node_may_help(event: ClusterEvent, constraints: Sequence[Constraint]) -> bool:
-    keys = [one.topology_key for one in constraints]
+def _node_may_help(event: ClusterEvent, plan: Plan) -> bool:
+    keys = plan.topology_keys
     if event.old is None or event.new is None:
         labels = as_node(event.old or event.new).labels
-        return all(key in labels for key in keys)
+        return keys <= labels.keys()
     before, after = as_node(event.old), as_node(event.new)
-    counted = all(key in before.labels for key in keys)
-    counts = all(key in after.labels for key in keys)
+    counted, counts = keys <= before.labels.keys(), keys <= after.labels.keys()
     if counted != counts:
         return True
     moved = any(before.labels.get(key) != after.labels.get(key) for key in keys)

@@ -9,6 +9,7 @@ import math
 from typing import Any, Final
 
 import numpy as np
+from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -33,18 +34,21 @@ class Preferences:
         self._terms: list[tuple[Area, NDArray[Any], bool]] = []
 
     @staticmethod
-    def of(plan: Plan, nodes: NodeTable) -> Preferences:
+    def of(plan: Plan, nodes: NodeTable) -> Work[Preferences]:
         """Count the pods. `nodes`: the feasible nodes."""
         whole = nodes.whole
-        for area in plan.areas:
-            area.catch_up(whole)
-        ignored = _ignored(plan, nodes)
-        preferences = Preferences(plan, ignored)
+        if plan.labelled is not None:
+            yield from plan.labelled.catch_up(whole)
+        preferences = Preferences(plan, _ignored(plan, nodes))
+        if plan.labelled is not None and not plan.labelled.mask.any():
+            return preferences  # every node is ignored
         for i, constraint in enumerate(plan.constraints):
+            yield from plan.areas[i].catch_up(whole)
             preferences._add(i, constraint, nodes, whole)
+            yield
         return preferences
 
-    def scores(self, nodes: NodeTable) -> Counts:
+    def scores(self, nodes: NodeTable) -> Work[Counts]:
         """Return int64[n], the raw scores."""
         total = np.zeros(len(nodes), dtype=np.float64)
         for area, values, by_slot in self._terms:
@@ -55,6 +59,7 @@ class Preferences:
                 total += np.where(labels == 0, 0.0, nodes.take_of(values))
             else:
                 total += nodes.take_of(values)
+            yield
         raw = _rounded(total) if self._odd else _rounded_up(total)
         ignored = _ignored(self._plan, nodes)
         if ignored is not None:
@@ -101,12 +106,9 @@ class Preferences:
 
 def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:
     """Return bool[n]: the nodes that lack a label. None: no node is ignored."""
-    if not plan.requires_all or not any(area.lacking for area in plan.areas):
+    if plan.labelled is None or plan.labelled.among is None:
         return None
-    ignored = np.zeros(len(nodes), dtype=np.bool_)
-    for area in plan.areas:
-        ignored |= nodes.take_of(area.labels) == 0
-    return ignored
+    return ~nodes.take_of(plan.labelled.among)
 
 
 def _distinct(area: Area, nodes: NodeTable, ignored: NDArray[np.bool_] | None) -> int:

@@ -164,6 +164,10 @@ class AttachedVolumes:
         """Return the slots where a pod uses the volume."""
         return self._users.get(unique, ())
 
+    def holders(self, unique: str) -> Collection[int]:
+        """Return the slots where the volume is attached though no pod uses it."""
+        return self._held.get(unique, ())
+
     @property
     def problems(self) -> dict[int, str]:
         """By slot: why the volumes of a pod on the node are unknown."""
@@ -225,6 +229,9 @@ class AttachedVolumes:
         self._problems: dict[int, str] = {}
         self._counted: dict[int, Counter[str]] = {}
         self._used: dict[int, dict[str, str]] = {}
+        # Volumes that are attached though no pod uses them: their slots, and the volumes of each slot.
+        self._held: defaultdict[str, set[int]] = defaultdict(set)
+        self._held_on: dict[int, set[str]] = {}
         self._claim_slots: defaultdict[Key, set[int]] = defaultdict(set)
         self._claims_on: dict[int, set[Key]] = {}
         self._claims_of: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
@@ -292,14 +299,27 @@ class AttachedVolumes:
         for unique in used:
             self._users[unique].add(slot)
         counted = Counter(used.values())
+        held: set[str] = set()
         if position is not None:
             attached = self.attached_to(nodes.whole.name(position))
-            counted.update(driver for unique, driver in attached.items() if unique not in used)
+            held = {unique for unique in attached if unique not in used}
+            counted.update(attached[unique] for unique in held)
+        self._hold(slot, held)
         for driver in self._counted.get(slot, Counter()).keys() - counted.keys():
             self._counts[driver][slot] = 0
         for driver, count in counted.items():
             self._column(driver, nodes)[slot] = count
         self._used[slot], self._counted[slot] = used, counted
+
+    def _hold(self, slot: int, held: set[str]) -> None:
+        for unique in self._held_on.pop(slot, set()) - held:
+            self._held[unique].discard(slot)
+            if not self._held[unique]:
+                del self._held[unique]
+        for unique in held:
+            self._held[unique].add(slot)
+        if held:
+            self._held_on[slot] = held
 
     def _column(self, driver: str, nodes: NodeTable) -> NDArray[np.int64]:
         column = self._counts.get(driver)

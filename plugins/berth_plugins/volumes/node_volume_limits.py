@@ -24,7 +24,7 @@ from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.args.gates import ATTACHED_ONCE, EXACT_HINTS, is_on
 from berth_plugins.objects.of_events import as_object, as_pod, holds_place
 from berth_plugins.volumes.attached import AttachedVolumes, ClaimMissingError, VolumeNames, VolumesError
 from berth_plugins.volumes.csi_migration import IN_TREE
@@ -87,6 +87,7 @@ class NodeVolumeLimits(Plugin):
         """
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
+        self._counts_once = is_on(args, ATTACHED_ONCE, default=True)
         self._scaling = is_on(args, "VolumeLimitScaling", default=True)
         self._stores = Stores(handle)
         self._names = VolumeNames(self._stores)
@@ -244,12 +245,16 @@ class NodeVolumeLimits(Plugin):
         return verdicts.otherwise(exceeded, REASON)
 
     def _not_yet_there(self, uniques: Sequence[str], nodes: NodeTable) -> NDArray[np.int64]:
-        """Return int64[n]: the number of the volumes that no pod of the node uses yet."""
+        """Return int64[n]: the number of the volumes that are not on the node yet: no pod there uses them,
+        and they are not attached.
+        """
         more = np.full(len(nodes), len(uniques), dtype=np.int64)
         for unique in uniques:
-            users = self._attached.users(unique)
-            if users:
-                more -= np.isin(nodes.slots, list(users))
+            slots = set(self._attached.users(unique))
+            if self._counts_once:
+                slots.update(self._attached.holders(unique))
+            if slots:
+                more -= np.isin(nodes.slots, list(slots))
         return more
 
     def _watched(self, new: Names) -> list[str]:
@@ -279,7 +284,8 @@ class NodeVolumeLimits(Plugin):
         counts = Counter(used.values())
         attached = self._attached.attached_to(row.name(0))
         counts.update(driver for unique, driver in attached.items() if unique not in used)
-        more = Counter(driver for unique, driver in new.items() if unique not in used)
+        there = used.keys() | attached.keys() if self._counts_once else used.keys()
+        more = Counter(driver for unique, driver in new.items() if unique not in there)
         for driver, count in more.items():
             limit = self._csi_nodes.limit(driver, row)
             if limit is not None and limit[0] != UNLIMITED and counts[driver] + count > limit[0]:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _FIRST_CAPACITY: Final = 16
 NON_ZERO: Final = ("cpu", "memory")
 _MOST_SETS: Final = 256
+MAX_LABELS: Final = 1024
+"""The number of columns by label that are kept. Further ones are built at each read."""
+_CARRIED_LABELS: Final = 256
+"""The number of columns by label that stay, the oldest first, where an update finds twice as many."""
 MAX_INT64: Final = 2**63 - 1
 
 
@@ -117,12 +121,25 @@ class NodeColumns:
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
         self.resources: dict[str, int] = {}
+        self._unoffered: set[str] = set()
+        """The resources that pods request, or requested, and no node has offered."""
+        self._most_unoffered = _CARRIED_LABELS
+        """The number of `_unoffered` above which the next update counts them anew."""
         self._resource_rows: dict[tuple[str, ...], slice | NDArray[np.intp]] = {}
         self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
         self.labels: dict[str, tuple[NDArray[np.int32], Dictionary[str]]] = {}
         self._labels_written = False
+        self._label_keys: set[str] | None = None
+        """The label keys that some node has, or had; None: no label was read yet."""
+        self._no_label: tuple[NDArray[np.int32], Dictionary[str]] = (
+            np.zeros(0, dtype=np.int32),
+            Dictionary(),
+        )
+        """The column of every key that no node has."""
+        self._most_keys = 0
+        """The number of `_label_keys` above which an update counts them anew."""
         self.features: dict[str, NDArray[np.bool_]] = {}
         self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
         self.images = NodeImages(self)
@@ -145,8 +162,7 @@ class NodeColumns:
         self.contents: dict[Hashable, Any] = {}
         """The contents of the rows, by the set of columns; see `berth_sdk.kept.row_contents`."""
         self._grow(_FIRST_CAPACITY)
-        for name in ("cpu", "memory", "ephemeral-storage", "pods"):
-            self.resource_row(name)
+        self._offer(("cpu", "memory", "ephemeral-storage", "pods"))
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -160,17 +176,36 @@ class NodeColumns:
         return self._live_slots
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """Return codes int32[capacity] (0: the node lacks the label) and their dictionary, built once."""
+        """Return codes int32[capacity] (0: the node lacks the label) and their dictionary, built once.
+
+        All keys that no node has share one column, so that a pod that names thousands of them costs nothing.
+        """
         column = self.labels.get(key)
         if column is None:
-            values: Dictionary[str] = Dictionary()
-            codes = np.zeros(self.capacity, dtype=np.int32)
-            for slot, node in self._live_nodes():
-                value = node.labels.get(key)
-                if value is not None:
-                    codes[slot] = values.encode(value)
-            column = self.labels[key] = (codes, values)
+            keys = self._label_keys
+            if keys is None:
+                keys = self._label_keys = self._keys_of_nodes()
+            if key not in keys:
+                return self._no_label
+            column = self._label_column(key)
+            if len(self.labels) < MAX_LABELS:
+                self.labels[key] = column
         return column
+
+    def _label_column(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
+        values: Dictionary[str] = Dictionary()
+        codes = np.zeros(self.capacity, dtype=np.int32)
+        for slot, node in self._live_nodes():
+            value = node.labels.get(key)
+            if value is not None:
+                codes[slot] = values.encode(value)
+        return codes, values
+
+    def _keys_of_nodes(self) -> set[str]:
+        keys: set[str] = set()
+        for _, node in self._live_nodes():
+            keys.update(node.labels)
+        return keys
 
     def feature(self, name: str) -> NDArray[np.bool_]:
         """Return bool[capacity]: the nodes that declare the feature, built once."""
@@ -211,17 +246,30 @@ class NodeColumns:
     def begin_update(self) -> None:
         """Begin a new version. Rows written from now on get the current counts of images.
 
-        Drops columns whose dictionary has far more values than there are nodes. The next read builds them
-        again.
+        Drops columns whose dictionary has far more values than there are nodes, and the newest of very many
+        columns. The next read builds them again, with other codes, which counts as a change of the nodes.
         """
         self.images.begin_update()
+        if len(self._unoffered) > self._most_unoffered:
+            self._unoffered = self.unoffered_of(self.usages)
+            self._most_unoffered = 2 * len(self._unoffered) + _CARRIED_LABELS
         if self.labels and self._labels_written:
             self._labels_written = False
             most = 4 * len(self) + 4096
-            for key in [key for key, (_, values) in self.labels.items() if len(values) > most]:
-                del self.labels[key]
+            self._drop_labels([key for key, (_, values) in self.labels.items() if len(values) > most])
+            if self._label_keys is not None and len(self._label_keys) > max(most, self._most_keys):
+                self._label_keys = self._keys_of_nodes()
+                self._most_keys = 2 * len(self._label_keys)
+        if len(self.labels) > 2 * _CARRIED_LABELS:
+            self._drop_labels(list(self.labels)[_CARRIED_LABELS:])
         if self.pods is not None:
             self.pods.begin_update()
+
+    def _drop_labels(self, keys: list[str]) -> None:
+        for key in keys:
+            del self.labels[key]
+        if keys:
+            self.nodes_version += 1
 
     def add(self, node: Node, slot: int | None = None) -> int:
         """Give `node` a slot, fill the columns of its object, and return the slot. `slot`: the slot that the
@@ -300,13 +348,14 @@ class NodeColumns:
         self.nodes[slot] = node
         self.unschedulable[slot] = node.unschedulable
         self.taint_set[slot] = self.taint_sets.encode(node.taints) if node.taints else 0
-        for name in node.allocatable:
-            self.resource_row(name)
+        self._offer(node.allocatable)
         for name, row in self.resources.items():
             self.allocatable[row, slot] = node.allocatable.get(name, 0)
         for key, (codes, values) in self.labels.items():
             value = node.labels.get(key)
             codes[slot] = 0 if value is None else values.encode(value)
+        if self._label_keys is not None:
+            self._label_keys.update(node.labels)
         self._labels_written = True
         for name, column in self.features.items():
             column[slot] = name in node.declared_features
@@ -332,11 +381,13 @@ class NodeColumns:
         for name, amount in amounts.items():
             row = self.resources.get(name)
             if row is None:
-                row = self.resource_row(name)
-            self.requested[row, slot] = amount
+                self._unoffered.add(name)
+            else:
+                self.requested[row, slot] = amount
         if before and before.keys() != amounts.keys():
             for name in before.keys() - amounts.keys():
-                self.requested[self.resources[name], slot] = 0
+                if (row := self.resources.get(name)) is not None:
+                    self.requested[row, slot] = 0
         amounts = usage.non_zero_requested
         for row, name in enumerate(NON_ZERO):
             self.non_zero[row, slot] = amounts.get(name, 0)
@@ -352,17 +403,35 @@ class NodeColumns:
             # The row's image counts follow the Node objects, and only now take their current values.
             self.node_moved.add(slot)
 
-    def resource_row(self, name: str) -> int:
-        """Return the row of a resource in `allocatable` and `requested`. The first call for a resource adds
-        the row.
+    def _offer(self, names: Iterable[str]) -> None:
+        """Give each resource that a node offers its row in `allocatable` and `requested`."""
+        new = [name for name in names if name not in self.resources]
+        if not new:
+            return
+        extra = np.zeros((len(new), self.capacity), dtype=np.int64)
+        for row, name in enumerate(new):
+            self.resources[name] = len(self.resources)
+            if name in self._unoffered:
+                self._unoffered.discard(name)
+                extra[row] = self.unoffered(name)
+        self.requested = np.concatenate([self.requested, extra])
+        self.allocatable = np.concatenate([self.allocatable, np.zeros_like(extra)])
+
+    def unoffered(self, name: str) -> NDArray[np.int64]:
+        """Return int64[capacity]: the requests for a resource that no node offers, for which no row is kept:
+        one pod may name tens of thousands.
         """
-        row = self.resources.get(name)
-        if row is None:
-            row = self.resources[name] = len(self.resources)
-            extra = np.zeros((1, self.capacity), dtype=np.int64)
-            self.allocatable = np.concatenate([self.allocatable, extra])
-            self.requested = np.concatenate([self.requested, extra])
-        return row
+        return np.array([usage.requested.get(name, 0) for usage in self.usages], dtype=np.int64)
+
+    def has_unoffered(self, name: str) -> bool:
+        """Return True if a pod may request a resource that has no row."""
+        return name in self._unoffered
+
+    def unoffered_of(self, usages: Iterable[NodeUsage]) -> set[str]:
+        """Return the resources without a row that `usages` have."""
+        if not self._unoffered:
+            return set()
+        return {name for usage in usages for name in usage.requested if name not in self.resources}
 
     def resource_rows(self, names: tuple[str, ...]) -> slice | NDArray[np.intp] | None:
         """Return the rows of k resources in `allocatable` and `requested`: a slice where they are adjacent,
@@ -399,6 +468,7 @@ class NodeColumns:
             setattr(self, name, extended(getattr(self, name), more))
         for key, (codes, values) in self.labels.items():
             self.labels[key] = (extended(codes, more), values)
+        self._no_label = (extended(self._no_label[0], more), self._no_label[1])
         self.features = {name: extended(column, more) for name, column in self.features.items()}
         for by_ip in self.port_users.values():
             for ip, column in by_ip.items():

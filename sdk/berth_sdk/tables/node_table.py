@@ -189,6 +189,10 @@ class NodeTable:
         """
         return self._resource(self._columns.allocatable, resource)
 
+    def offers(self, resource: str) -> bool:
+        """Return False if no node of the snapshot offers the resource: `allocatable` is 0 for all of them."""
+        return resource in self._columns.resources
+
     def allocatable_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `allocatable` of k resources, for little more than the cost of one."""
         return self._several("allocatable", resources)
@@ -233,7 +237,10 @@ class NodeTable:
 
     def requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n]: requests of the pods on the node, reserved ones included."""
-        column = self._resource(self._columns.requested, resource)
+        if self._columns.has_unoffered(resource):
+            column = self._take(self._columns.unoffered(resource))
+        else:
+            column = self._resource(self._columns.requested, resource)
         return column if self._changes is None else read_only(self._changes.requested(column, resource))
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
@@ -284,7 +291,11 @@ class NodeTable:
         if self._changes is None:
             return before
         names = tuple(self._columns.resources)
-        names += tuple(sorted(self._changes.new_resources(self._columns.resources)))
+        names += tuple(
+            sorted(
+                self._changes.new_resources(self._columns.resources) | self._columns.unoffered_of(before),
+            )
+        )
         requested = self.requested_of(names).T.tolist()
         non_zero = self.non_zero_requested_of_both.T.tolist()
         ports = self._changes.host_ports([usage.host_ports for usage in before])

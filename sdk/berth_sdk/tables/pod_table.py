@@ -21,6 +21,10 @@ from berth_sdk.tables.read_only import extended, read_only
 
 V = TypeVar("V", bound=Hashable)
 _FIRST_CAPACITY: Final = 64
+MAX_LABELS: Final = 1024
+"""The number of columns by label that are kept. Further ones are built at each read."""
+_CARRIED_LABELS: Final = 256
+"""The number of columns by label that stay, the oldest first, where an update finds twice as many."""
 _FIXED: Final = (
     "_node_index",
     "_priority",
@@ -70,6 +74,15 @@ class PodTable:
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._requests: dict[str, NDArray[np.int64]] = {}
         self._labels: dict[str, _Encoded] = {}
+        self._label_keys: set[str] | None = None
+        """The label keys that some pod has, or had; None: no label was read yet."""
+        self._no_label: tuple[NDArray[np.int32], Dictionary[str]] = (
+            np.zeros(0, dtype=np.int32),
+            Dictionary(),
+        )
+        """The column of every key that no pod has."""
+        self._most_keys = 0
+        """The number of `_label_keys` above which the next update counts them anew."""
         self._readings: dict[str, _Encoded] = {}
         self.namespaces: Dictionary[str] = Dictionary()
         """The namespaces that `namespace` encodes."""
@@ -163,8 +176,28 @@ class PodTable:
         return self._view(column)
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
-        """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
+        """Return int32[n] codes of the label's values (0: absent), and their dictionary.
+
+        All keys that no pod has share one column, so that a selector that names thousands of them costs
+        nothing.
+        """
+        column = self._labels.get(key)
+        if column is None:
+            keys = self._label_keys
+            if keys is None:
+                keys = self._label_keys = self._keys_of_pods()
+            if key not in keys:
+                codes, values = self._no_label
+                return self._view(codes), values
+            if len(self._labels) >= MAX_LABELS:
+                return self._encoded({}, key, lambda pod: pod.labels.get(key))
         return self._encoded(self._labels, key, lambda pod: pod.labels.get(key))
+
+    def _keys_of_pods(self) -> set[str]:
+        keys: set[str] = set()
+        for pod in self._pods:
+            keys.update(pod.labels)
+        return keys
 
     def encoded(self, name: str, read: Callable[[Pod], V | None]) -> tuple[NDArray[np.int32], Dictionary[V]]:
         """Return int32[n] codes of the value that `read` finds in each pod (0: None), and their dictionary.
@@ -229,8 +262,8 @@ class PodTable:
         return int(self._generation[self._row_of[uid]])
 
     def begin_update(self) -> None:
-        """Begin an update. Drops columns whose dictionary has far more values than there are pods; the next
-        read builds them again.
+        """Begin an update. Drops columns whose dictionary has far more values than there are pods, and the
+        newest of very many columns by label. The next read builds them again.
         """
         most = 4 * len(self) + 4096
         for columns in (self._labels, self._readings):
@@ -238,6 +271,12 @@ class PodTable:
                 continue
             for key in [key for key, column in columns.items() if len(column.values) > most]:
                 del columns[key]
+        if len(self._labels) > 2 * _CARRIED_LABELS:
+            for key in list(self._labels)[_CARRIED_LABELS:]:
+                del self._labels[key]
+        if self._label_keys is not None and len(self._label_keys) > max(most, self._most_keys):
+            self._label_keys = self._keys_of_pods()
+            self._most_keys = 2 * len(self._label_keys)
 
     # --- plumbing ----------------------------------------------------------------------------------
 
@@ -266,6 +305,8 @@ class PodTable:
         self._generation[row] = generation
         for resource, column in self._requests.items():
             column[row] = pod.requests.get(resource, 0)
+        if self._label_keys is not None:
+            self._label_keys.update(pod.labels)
         for columns in (self._labels, self._readings):
             for encoded in columns.values():
                 encoded.set(row, pod)
@@ -309,6 +350,7 @@ class PodTable:
         for name in _FIXED:
             setattr(self, name, extended(getattr(self, name), more))
         self._requests = {name: extended(column, more) for name, column in self._requests.items()}
+        self._no_label = (extended(self._no_label[0], more), self._no_label[1])
         for columns in (self._labels, self._readings):
             for encoded in columns.values():
                 encoded.codes = extended(encoded.codes, more)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import ssl
 from collections.abc import AsyncIterator
@@ -14,19 +13,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 from berth_bench.soak.measures import (
-    ENTRY_KB,
-    Memory,
+    STORES,
     Reading,
     failures,
     fill,
-    growth_percent,
+    heap,
     read,
     typical,
 )
-from berth_bench.soak.result import MAX_GROWTH_PERCENT
 from support.certificates import Authority
 
-TESTDATA = Path(__file__).parent / "testdata"
 METRICS = """\
 # TYPE berth_tasks gauge
 berth_tasks{coroutine="Informer.run"} 16
@@ -52,6 +48,15 @@ berth_plugin_failures_total{plugin="A",extension_point="Score",kind="unavailable
 berth_plugin_failures_total{plugin="B",extension_point="Score",kind="absent"} 5
 """
 
+HEAP = """\
+objects 1234
+frozen 1000
+blocks 5678
+malloced_bytes 90123
+builtins.dict 200
+berth_sdk.pod.Pod 34
+"""
+
 
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
@@ -65,7 +70,13 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
         return web.Response(text=METRICS)
 
     app = web.Application()
+
+    async def heap_page(request: web.Request) -> web.Response:
+        assert request.query["gc"] == "1"
+        return web.Response(text=HEAP)
+
     app.router.add_get("/metrics", metrics)
+    app.router.add_get("/debug/pprof/heap", heap_page)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -88,61 +99,14 @@ async def test_failures_of_one_plugin_are_summed_over_points(port: int) -> None:
 
 async def test_fill_of_the_stores_is_read_by_name(port: int) -> None:
     assert await fill(port) == {"attempts": 11, "events": 13, "pods": 7 + 8}
+    assert set(await fill(port)) == set(STORES)
     assert await fill(1) == {}
 
 
-def samples(*memory_mb: float) -> list[Memory]:
-    return [Memory(mb, {}) for mb in memory_mb]
-
-
-def test_growth_is_the_last_third_over_the_second() -> None:
-    assert growth_percent(samples(*[500.0] * 10, *[100.0] * 10, *[110.0] * 10)) == pytest.approx(10)
-    assert growth_percent(samples(100.0, 100.0, 100.0)) == 0.0
-    assert growth_percent(samples(1.0)) == 0.0
-
-
-RECORDED = [
-    Memory(mb, {"events": events, "attempts": attempts, "pods": pods})
-    for mb, events, attempts, pods in json.loads((TESTDATA / "memory.json").read_text())["samples"]
-]
-"""A run of ten minutes without a leak: events and attempts fill for six minutes; then it stands still."""
-
-
-def soaked(minutes: float, leak_percent: float = 0.0) -> list[Memory]:
-    """Return the recorded run, shortened or extended at its end; with a leak of this size from third to
-    third.
-    """
-    wanted = round(len(RECORDED) * minutes / 10)
-    at_rest = RECORDED[-60:]
-    run = [*RECORDED, *(at_rest[place % len(at_rest)] for place in range(wanted))][:wanted]
-    leaked_mb = leak_percent / 100 * 220 * 3 / wanted
-    return [Memory(one.mb + leaked_mb * place, one.kept) for place, one in enumerate(run)]
-
-
-LENGTHS = pytest.mark.parametrize("minutes", [6, 7.5, 10, 15, 30, 60])
-
-
-def test_memory_with_filling_stores_included_looks_like_a_leak() -> None:
-    assert growth_percent([Memory(one.mb, {}) for one in soaked(7.5)]) > 2 * MAX_GROWTH_PERCENT
-    assert set(RECORDED[0].kept) == set(ENTRY_KB)
-
-
-@LENGTHS
-def test_filling_stores_are_not_a_leak(minutes: float) -> None:
-    assert abs(growth_percent(soaked(minutes))) < 0.7 * MAX_GROWTH_PERCENT
-
-
-@LENGTHS
-def test_a_leak_is_found_in_short_and_in_long_runs(minutes: float) -> None:
-    assert growth_percent(soaked(minutes, leak_percent=7.0)) > MAX_GROWTH_PERCENT
-
-
-@LENGTHS
-def test_a_leak_in_one_step_is_found(minutes: float) -> None:
-    """A leak in one step, like a list that is copied to twice its size after two thirds of the run."""
-    run = soaked(minutes)
-    stepped = [Memory(one.mb + 16.0 * (place > len(run) * 0.66), one.kept) for place, one in enumerate(run)]
-    assert growth_percent(stepped) > MAX_GROWTH_PERCENT
+async def test_objects_are_read_with_their_types(port: int) -> None:
+    figures = {"objects": 1234, "blocks": 5678, "malloced_bytes": 90123}
+    assert await heap(port) == (figures, {"frozen": 1000, "builtins.dict": 200, "berth_sdk.pod.Pod": 34})
+    assert await heap(1) is None
 
 
 def test_work_in_flight_at_one_reading_does_not_count() -> None:

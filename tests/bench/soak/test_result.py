@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from berth_bench.soak.growth import Growth
 from berth_bench.soak.result import ZERO, Result
 
 CLEAN = Result(
@@ -20,24 +22,31 @@ CLEAN = Result(
     double_binds=0,
     leaked_tasks=0,
     leaked_fds=0,
-    memory_growth_percent=4.9,
+    growth={"objects": Growth(0.5, 0.4, lasts=True), "malloced_bytes": Growth(9.0, 7.0, lasts=True)},
+    memory_growth_percent=8.7,
 )
 
 
 def test_clean_run_has_no_problem() -> None:
     assert CLEAN.problems() == []
-    assert replace(CLEAN, memory_growth_percent=None).problems() == []
+    assert replace(CLEAN, growth={}, memory_growth_percent=None).problems() == []
 
 
 @pytest.mark.parametrize("name", ZERO)
 def test_each_figure_that_must_be_zero_is_named(name: str) -> None:
-    (problem,) = Result(**{**CLEAN.as_json(), name: 2}).problems()
+    changed: dict[str, Any] = {name: 2}
+    (problem,) = replace(CLEAN, **changed).problems()
     assert problem == f"{name}: 2"
 
 
-def test_memory_that_grows_by_a_twentieth_is_a_leak() -> None:
-    (problem,) = replace(CLEAN, memory_growth_percent=5.0).problems()
-    assert "is a leak" in problem
+def test_objects_that_grow_beyond_the_error_are_a_leak_whose_types_are_named() -> None:
+    growth = {**CLEAN.growth, "objects": Growth(2.0, 0.5, lasts=True)}
+    found = replace(CLEAN, growth=growth, leaking_types=[("a.Pod", 300), ("builtins.dict", 20)]).problems()
+    assert found == [
+        "objects grew by 2.00 % (error 0.50) in the second half, to its end: 1 % or more, without the error,"
+        " is a leak",
+        "the types that grew most: 300 a.Pod, 20 builtins.dict",
+    ]
 
 
 def test_run_without_bound_pods_is_a_problem() -> None:
@@ -69,5 +78,7 @@ def test_json_has_exactly_the_fields_of_the_result() -> None:
         "double_binds",
         "leaked_tasks",
         "leaked_fds",
+        "growth",
         "memory_growth_percent",
     ]
+    assert CLEAN.as_json()["growth"]["objects"] == {"percent": 0.5, "error": 0.4}

@@ -6,7 +6,8 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from berth_host.cli import lapses
@@ -218,3 +219,13 @@ def test_last_line_says_whether_the_rules_hold(capsys: pytest.CaptureFixture[str
     first, second = capsys.readouterr().err.splitlines()
     assert first == (f"{HELD_LINE}: the rules hold; with --strict this is exit code 4")
     assert second.startswith(LAST_LINE)
+
+
+def test_plugin_in_the_hosts_process_that_answers_late_is_a_remark_and_no_lapse() -> None:
+    stats = SimpleNamespace(calls=3, failed=0, overruns=1)
+    host = SimpleNamespace(
+        attachments=SimpleNamespace(attached_places=SimpleNamespace(conditions=lambda: ())),
+        plugin_stats=lambda: {"Slow": {"Filter": stats}},
+    )
+    assert lapses.lapses_of(cast("Any", host)) == []
+    assert lapses.remarks_of(cast("Any", host)) == ["plugin Slow answered late in 1 of 3 calls of Filter"]

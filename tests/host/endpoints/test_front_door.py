@@ -115,7 +115,7 @@ async def test_idle_connections_of_a_peer_leave_room_for_a_probe_and_are_logged_
             idle = await idle_sockets(found, 400)
             await until(lambda: metric(found, "berth_connections_total", event="accepted") >= 400)
             assert (await found.ask("GET", "/livez")).status == 200
-            held = metric(found, "berth_connections")
+            held = metric(found, "berth_open_connections")
             assert connections.MOST_OF_PEER // 2 < held <= connections.MOST_OF_PEER
             closed = metric(found, "berth_connections_total", event="closed_for_room")
             assert closed >= 400 - connections.MOST_OF_PEER
@@ -179,7 +179,7 @@ async def test_connection_of_a_caller_with_a_right_stays_while_strangers_come(
         async with asyncio.timeout(PATIENCE_S):
             while not (await reader.readline()).startswith(b"HTTP/1.1 200"):
                 pass
-        assert metric(found, "berth_connections") <= 8
+        assert metric(found, "berth_open_connections") <= 8
         for sock in idle:
             sock.close()
         writer.close()
@@ -301,7 +301,7 @@ async def test_client_that_leaves_a_handshake_half_done_leaves_nothing_behind(se
             await until(
                 lambda: (
                     metric(found, "berth_connections_total", event="accepted") >= 5
-                    and metric(found, "berth_connections") == 0
+                    and metric(found, "berth_open_connections") == 0
                 )
             )
             assert (await found.ask("GET", "/livez")).status == 200
@@ -320,7 +320,7 @@ def test_resets_in_the_middle_of_handshakes_harm_nothing_on_uvloop(tmp_path: Pat
                         sock.sendall(sent)
                         await asyncio.sleep(0.01)
                     sock.close()
-            await until(lambda: metric(found, "berth_connections") == 0)
+            await until(lambda: metric(found, "berth_open_connections") == 0)
             assert (await found.ask("GET", "/livez")).status == 200
 
     event_loop.run(main())

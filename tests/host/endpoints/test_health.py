@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -166,6 +167,33 @@ async def test_a_profile_is_made_for_some_seconds(query: str, status: int) -> No
         reply = await port.ask("GET", f"/debug/pprof/profile?{query}", token=ADMIN)
     assert reply.status == status
     assert ("function calls" in reply.body) == (status == 200)
+
+
+async def test_objects_in_memory_are_counted_by_type_after_a_collection_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collected: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append("full"))
+    async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
+        page = (await port.ask("GET", "/debug/pprof/heap", token=ADMIN)).body
+        assert not collected
+        kept = [Marked() for _ in range(777)]
+        later = (await port.ask("GET", "/debug/pprof/heap?gc=1", token=ADMIN)).body
+        assert collected == ["full"]
+        assert (await port.ask("GET", "/debug/pprof/heap")).status == 403
+    assert len(kept) == 777
+    before, after = (
+        {name: int(count) for name, _, count in (line.rpartition(" ") for line in one.splitlines())}
+        for one in (page, later)
+    )
+    assert list(before)[:4] == ["objects", "frozen", "blocks", "malloced_bytes"]
+    name = f"{Marked.__module__}.Marked"
+    assert (before.get(name, 0), after[name]) == (0, 777)
+
+
+class Marked:
+    def __init__(self) -> None:
+        self.to = self
 
 
 async def test_two_profiles_at_once_are_one_too_many() -> None:

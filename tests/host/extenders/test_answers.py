@@ -323,3 +323,11 @@ def test_any_value_is_read_the_same_in_both_ways(verb: str, value: Any) -> None:
 @given(st.sampled_from(list(READERS)), st.binary())
 def test_any_bytes_give_an_answer_or_an_error_of_the_answer(verb: str, body: bytes) -> None:
     outcome(verb, body)
+
+
+@pytest.mark.parametrize("key", ["nodes", "Nodes"])
+def test_nodes_are_sent_back_with_managed_fields_of_any_depth(key: str) -> None:
+    deep = b'{"f:a":' * 1_100 + b"{}" + b"}" * 1_100
+    node = b'{"metadata":{"name":"n1","managedFields":[{"fieldsV1":%b}]}}' % deep
+    body = b'{"%b":{"items":[%b,{"metadata":{"name":"n2"}}]}}' % (key.encode(), node)
+    assert answers.filter_answer(body).nodes == ["n1", "n2"]

@@ -177,6 +177,27 @@ async def test_handle_server_grants_no_endpoint_before_its_start() -> None:
         await HandleServer(seams).grant("a", frozenset())
 
 
+@pytest.mark.parametrize(("for_group", "modes"), [(False, (0o700, 0)), (True, (0o2750, 0o660))])
+async def test_socket_is_open_to_the_group_only_where_a_plugin_has_another_user(
+    for_group: bool, modes: tuple[int, int]
+) -> None:
+    seams = HandleSeams(
+        backend=Backend(ClusterState()),
+        state=ClusterState(),
+        filters=Filters(ClusterState()),
+        descriptor_of=DESCRIPTORS.get,
+    )
+    server = HandleServer(seams, for_group=for_group)
+    await server.start()
+    try:
+        path = Path((await server.grant("a", frozenset())).target.removeprefix("unix://"))
+        assert path.parent.stat().st_mode & 0o7777 == modes[0]
+        if for_group:
+            assert path.stat().st_mode & 0o777 == modes[1]
+    finally:
+        await server.stop()
+
+
 async def test_request_over_the_limit_is_refused_with_size_limit_and_cure() -> None:
     async with serving() as host:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

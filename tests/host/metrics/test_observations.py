@@ -161,6 +161,8 @@ async def test_size_metrics_equal_the_sizes_of_queue_and_cache() -> None:
         ("active",): 0,
         ("backoff",): 0,
         ("gated",): 1,
+        ("incomplete",): 0,
+        ("pending",): 0,
         ("unschedulable",): 1,
     }
     assert shown.of("scheduler_queued_entities", "queue", "type") == {

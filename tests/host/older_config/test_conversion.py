@@ -138,3 +138,18 @@ def test_any_text_after_an_end_mark_is_read_or_refused_with_findings(rest: str) 
         assert load_configuration(text, source="f", older=Converter).profiles
     except ConfigurationError as err:
         assert err.findings
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta3"])
+def test_config_map_that_holds_a_configuration_is_refused_with_the_command_that_writes_it_to_a_file(
+    version: str,
+) -> None:
+    held = f"apiVersion: {GROUP}/{version}\nkind: {KIND}\n"
+    metadata = {"name": "mine", "namespace": "kube-system"}
+    text = yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"my-config.yaml": held}}
+    )
+    with pytest.raises(ConfigurationError) as err:
+        load_configuration(text, source="f", older=Converter)
+    want = "kubectl -n kube-system get configmap mine -o 'jsonpath={.data.my-config\\.yaml}' > my-config.yaml"
+    assert want in str(err.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,14 @@ from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
     BindResult,
     PreBindResult,
     QueuedPod,
 )
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_pod
@@ -309,3 +311,30 @@ async def test_question_that_has_to_be_awaited_is_asked_once_in_a_batch() -> Non
     assert plugin.asked == 0
     assert await client.sort_keys([POD]) == [b"later"]
     assert client.stats.of("SortKeys").calls == 1
+
+
+class InSlices:
+    """A plain method whose work takes many turns of the loop, and longer than its deadline."""
+
+    def __init__(self, *_made_with: object) -> None:
+        self.now_s = 0.0
+
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts]:
+        return in_slices(self._filter(nodes), clock=self._clock)
+
+    def _filter(self, nodes: NodeTable) -> Work[Verdicts]:
+        ends_s = time.monotonic() + 0.05
+        while time.monotonic() < ends_s:
+            yield
+        return Verdicts.feasible(len(nodes))
+
+    def _clock(self) -> float:
+        self.now_s += 1.0  # every look at the clock ends a slice
+        return self.now_s
+
+
+async def test_deadline_does_not_cut_off_work_in_slices() -> None:
+    client = local_client(InSlices(), points={"filter": PointPolicy(deadline_s=0.001)})
+    verdicts = await client.filter(make_cycle(), some_nodes())
+    assert [status.is_success for status in verdicts.to_list()] == [True, True, True]
+    assert client.stats.of("Filter").overruns == 1

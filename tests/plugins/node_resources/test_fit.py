@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_plugins.node_resources.fit import Demand, NodeResourcesFit
+from berth_plugins.node_resources.fit import MAX_BITS, Demand, NodeResourcesFit
 from berth_plugins.objects.resource_names import is_extended, is_scalar
 from berth_sdk.events import ClusterEvent
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.slices import at_once
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
 from berth_sdk.testing import make_node, make_pod, make_table
+from numpy.typing import NDArray
 from support.asking import IN_PROCESS, Ask, Plug
 
 PLUG = Plug(NodeResourcesFit)
@@ -51,14 +54,18 @@ def _short(*resources: str) -> Status:
 
 
 @pytest.mark.parametrize("nodes", [1, 7, 200])
-@pytest.mark.parametrize("resources", [0, 1, 4, 12, 70])
+@pytest.mark.parametrize("resources", [0, 1, 4, 12, MAX_BITS, MAX_BITS + 1, 200])
 def test_each_combination_of_reasons_is_one_group(nodes: int, resources: int) -> None:
     random = np.random.default_rng(nodes + resources)
     names = [f"example.com/r{i}" for i in range(resources)]
     full, never = random.random(nodes) < 0.3, random.random(nodes) < 0.3
-    lacking = random.random((resources, nodes)) < 0.2
+    lacking = random.random((resources, nodes)) < (0.2 if resources <= MAX_BITS else 0.01)
     never &= lacking.any(axis=0)
-    got = Demand(tuple((name, 1) for name in names)).grouped(full, lacking, never)
+    demand = Demand(tuple((name, 1) for name in names))
+    if resources <= MAX_BITS:
+        got = demand.grouped(full, lacking, never)
+    else:
+        got = at_once(demand.judged(_table(names, full, lacking, never)))
     want = []
     for row in range(nodes):
         reasons = ["Too many pods"] if full[row] else []
@@ -71,6 +78,20 @@ def test_each_combination_of_reasons_is_one_group(nodes: int, resources: int) ->
     assert got.statuses[0] == OK
     assert set(got.statuses) == {OK, *want}
     assert len(set(got.statuses)) == len(got.statuses)
+
+
+def _table(
+    names: list[str], full: NDArray[np.bool_], lacking: NDArray[np.bool_], never: NDArray[np.bool_]
+) -> NodeTable:
+    """Return nodes where a request of 1 for each name has these outcomes."""
+    nodes, pods = [], []
+    for row in range(len(full)):
+        short = [name for name, lacks in zip(names, lacking[:, row], strict=True) if lacks]
+        offers = dict.fromkeys(names, 1) | dict.fromkeys(short if never[row] else (), 0)
+        nodes.append(make_node(f"n{row}", allocatable={**offers, "pods": 1 if full[row] else 2}))
+        taken = {} if never[row] else dict.fromkeys(short, 1)
+        pods.append(make_pod(f"p{row}", node=f"n{row}", uid=f"u{row}", requests=taken))
+    return make_table(nodes, pods)
 
 
 async def test_request_above_the_whole_node_cannot_be_resolved(ask: Ask) -> None:

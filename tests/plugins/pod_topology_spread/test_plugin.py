@@ -16,6 +16,7 @@ from berth_sdk.events import ClusterEvent
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.slices import at_once
 from berth_sdk.status import SUCCESS, Code
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, NO_HANDLE, Ask, Plug
@@ -293,8 +294,8 @@ async def test_hint_raises_for_an_unreadable_constraint() -> None:
 
 def test_equal_pods_share_a_plan_and_plans_are_bounded() -> None:
     plans = Plans({}, NO_HANDLE, max_plans=2)
-    first = plans.plan(web(constraint()), "DoNotSchedule")
-    assert plans.plan(web(constraint()), "DoNotSchedule") is first
+    first = at_once(plans.plan(web(constraint()), "DoNotSchedule"))
+    assert at_once(plans.plan(web(constraint()), "DoNotSchedule")) is first
     for skew in (2, 3):
-        plans.plan(web(constraint(maxSkew=skew)), "DoNotSchedule")
-    assert plans.plan(web(constraint()), "DoNotSchedule") is not first
+        at_once(plans.plan(web(constraint(maxSkew=skew)), "DoNotSchedule"))
+    assert at_once(plans.plan(web(constraint()), "DoNotSchedule")) is not first

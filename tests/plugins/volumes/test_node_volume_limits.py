@@ -98,6 +98,22 @@ async def test_attachments_count_against_the_limit(ask: Ask, objects: dict[str, 
     assert got == [SUCCESS if fits else REASON]
 
 
+@pytest.mark.parametrize("once", [True, False])
+async def test_volume_that_is_still_attached_counts_once_unless_a_version_is_emulated(
+    ask: Ask, once: bool
+) -> None:
+    objects = {
+        **BOUND,
+        CSI_NODES: (csi_node("a", {DRIVER: 1}),),
+        ATTACHMENTS: (attachment("x", "a", "pv-d0"),),
+    }
+    asked = Plug(NodeVolumeLimits, {"featureGates": {"AttachedVolumesCountOnce": once}}, objects)
+    nodes = make_table(NODES[:1])
+    got = await ask.filter(asked, pod_using("web", "d0"), nodes)
+    assert got == [SUCCESS if once else REASON]
+    assert await ask.filter(asked, pod_using("web", "d1"), nodes) == [REASON]
+
+
 @pytest.mark.parametrize(
     ("driver", "claims", "others", "fits"),
     [

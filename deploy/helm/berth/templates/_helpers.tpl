@@ -87,7 +87,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Where a sidecar listens and the host dials. */}}
 {{- define "berth.pluginEndpoint" -}}
-unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
+unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}/plugin.sock
+{{- end -}}
+
+{{/* The folder of a sidecar, which no other sidecar sees. */}}
+{{- define "berth.pluginMount" -}}
+{{- $folder := printf "plugins/%s" (include "berth.pluginContainer" .) -}}
+{{- dict "name" "berth" "mountPath" (printf "/run/berth/%s" $folder) "subPath" $folder | toYaml -}}
+{{- end -}}
+
+{{/* The folders of the shared volume, as Python strings: the host's, and one for each sidecar. */}}
+{{- define "berth.folders" -}}
+{{- $folders := list "host" "plugins" -}}
+{{- range .Values.plugins -}}
+{{- if .container -}}
+{{- $folders = append $folders (printf "plugins/%s" (include "berth.pluginContainer" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $i, $folder := $folders }}{{ if $i }}, {{ end }}{{ $folder | quote }}{{ end -}}
 {{- end -}}
 
 {{/* Refuse an endpoint that the host would refuse, and a sidecar that listens elsewhere than the host dials. */}}
@@ -124,9 +141,12 @@ unix:///run/berth/plugins/{{ include "berth.pluginContainer" . }}.sock
 {{- define "berth.own" -}}
 {{- $plugins := list -}}
 {{- range .Values.plugins -}}
-{{- $entry := omit . "container" -}}
+{{- $entry := omit . "container" "user" -}}
 {{- if .container -}}
 {{- $entry = merge $entry (dict "endpoint" (include "berth.pluginEndpoint" .)) -}}
+{{- end -}}
+{{- if .user -}}
+{{- $entry = set $entry "allowedUIDs" (append (default list .allowedUIDs) (int .user) | uniq) -}}
 {{- end -}}
 {{- $plugins = append $plugins $entry -}}
 {{- end -}}

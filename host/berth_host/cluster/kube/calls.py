@@ -14,8 +14,10 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.cluster.kube.answers import check_done, check_object
 from berth_host.cluster.kube.client import KubeClient, path_of
+from berth_host.cluster.kube.page_limits import PageLimit
 from berth_host.cluster.kube.reading import NoListError, ObjectReader, read_whole_page
 from berth_host.cluster.kube.resources import ApiResource, Resources
+from berth_host.cluster.kube.session import AnswerTooLargeError
 from berth_host.errors.cluster import (
     ClusterError,
     ConflictError,
@@ -26,7 +28,7 @@ from berth_host.errors.cluster import (
 )
 from berth_host.model.patch_type import PatchType
 
-_PAGE_SIZE: Final = "500"
+_PAGE_SIZE: Final = 500
 
 
 class Calls:
@@ -57,20 +59,27 @@ class Calls:
         """Read the objects of a namespace that have all these labels and values of fields, in pages."""
         self._before_sending()
         found = self._resources.known(resource) or await self._resources.resolve(resource)
-        query = {"limit": _PAGE_SIZE}
+        limit = PageLimit(_PAGE_SIZE)
+        query: dict[str, str] = {}
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
             if wanted:
                 query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
         items: list[KubeObject] = []
         while True:
-            answer = await self._client.send(
-                "GET",
-                found.path(namespace or "default"),
-                query=query,
-                resource=resource,
-                key=namespace,
-                before_sending=self._before_sending,
-            )
+            query["limit"] = str(limit.now)
+            try:
+                answer = await self._client.send(
+                    "GET",
+                    found.path(namespace or "default"),
+                    query=query,
+                    resource=resource,
+                    key=namespace,
+                    before_sending=self._before_sending,
+                    most_bytes=limit.most_bytes,
+                )
+            except AnswerTooLargeError:
+                limit.was_too_large()
+                continue
             try:
                 page = await read_whole_page(ObjectReader(found.kind), answer)
             except NoListError:
@@ -79,6 +88,7 @@ class Calls:
                 ) from None
             except ValueError as err:
                 raise self._client.no_json(err, resource, namespace) from err
+            limit.came(len(answer), len(page.items))
             items.extend(_object(found, item) for item in page.items)
             if not page.token:
                 return items

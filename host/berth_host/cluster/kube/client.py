@@ -164,8 +164,13 @@ class KubeClient:
         limited: bool = True,
         frequent: bool = False,
         before_sending: Callable[[], None] | None = None,
+        most_bytes: int = 0,
     ) -> bytes:
-        """Send a request and return the answer's bytes; the arguments are those of `request`."""
+        """Send a request and return the answer's bytes; the arguments are those of `request`.
+
+        `most_bytes`: raise `session.AnswerTooLargeError` for a larger answer, unless the request is
+        `frequent`; 0: no limit.
+        """
         if query:
             path = f"{path}?{urlencode(query, quote_via=quote)}"
         # No helper calls for what is off, and none for one use: this runs several times for each pod.
@@ -196,7 +201,7 @@ class KubeClient:
                         )
                     else:
                         code, answer, retry_after = await self._session.exchange(
-                            method, path, body, content_type, timeout_s
+                            method, path, body, content_type, timeout_s, most_bytes
                         )
                 except (aiohttp.ClientError, OSError) as err:
                     raise self._lost(err, resource, key, timeout_s) from err

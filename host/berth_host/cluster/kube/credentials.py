@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-import tempfile
 import time
 import urllib.request
 from base64 import b64encode
@@ -27,6 +26,7 @@ from berth_host.cluster.kube.exec_plugin import ExecPluginError, cluster_of
 from berth_host.cluster.kube.kubeconfig import Entry, read_kubeconfig
 from berth_host.cluster.kube.kubeconfig_fields import check_proxy, check_server_name
 from berth_host.cluster.kube.server import Server
+from berth_host.config.in_memory import load_pair
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.log import get_logger
 from berth_host.model.no_proxy import goes_direct
@@ -192,25 +192,8 @@ def _offering_http2(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # `ssl` loads certificates from files only; this file exists only while `ssl` reads it.
     try:
-        with tempfile.TemporaryDirectory(prefix="berth-") as folder:
-            pem = Path(folder, "client.pem")
-            pem.touch(mode=0o600)
-            pem.write_bytes(certificate + b"\n" + key + b"\n")
-            _load_file(context, pem)
-    except OSError as err:
-        raise ClientConfigError(
-            f"the temporary file for the client certificate cannot be written: {err};"
-            " set TMPDIR to a writable folder"
-        ) from err
-
-
-def _load_file(context: ssl.SSLContext, pem: Path) -> None:
-    try:
-        # An encrypted key is refused; without this argument OpenSSL would ask for a password at the
-        # terminal.
-        context.load_cert_chain(pem, password="")
+        load_pair(context, certificate, key)
     except OSError as err:
         raise ClientConfigError(
             f"the client certificate and its key cannot be used: {err}; they need PEM, and each other,"

@@ -32,6 +32,7 @@ from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.late_order import LateOrder
 from berth_host.cluster.kube.late_reading import LateReader
+from berth_host.cluster.kube.page_limits import PageLimit
 from berth_host.cluster.kube.reading import (
     INLINE_BYTES,
     FoundLine,
@@ -42,6 +43,7 @@ from berth_host.cluster.kube.reading import (
     read_page,
 )
 from berth_host.cluster.kube.resources import ApiResource, Resources
+from berth_host.cluster.kube.session import AnswerTooLargeError
 from berth_host.cluster.port import WatchEvent, WatchHandler
 from berth_host.cluster.watching import RESOURCE_OF_GATE
 from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
@@ -166,7 +168,9 @@ def _key(metadata: Mapping[str, Any]) -> str:
 log = get_logger()
 
 PAGE_SIZE: Final = 500
-"""Objects per answer of a list."""
+"""Objects per answer of a list, at most."""
+LARGE_PAGE_BYTES: Final = 2**20
+"""The size of a page from which on its objects are handed over before the next page is read."""
 LIST_TIMEOUT_S: Final = 60.0
 MIN_WATCH_S: Final = 300
 """The shortest watch, in seconds. The server ends each watch after a random time between this and
@@ -229,6 +233,7 @@ class Informer:
         self._backoff = Backoff(self._chance)
         self._version = ""
         self._stream: Stream | None = None
+        self._is_large = False
         self._fault: ClusterError | None = None
         self._skips_at: str | None = None
         self._reader: ObjectReader | None = None
@@ -273,8 +278,10 @@ class Informer:
             try:
                 seen, version = await self._pages(resource, self.view, self._times.page_size)
             except GoneError:
-                # The list's version expired before the last page was read: read all in one page.
-                seen, version = await self._pages(resource, self.view, 0)
+                # The list's version expired before the last page was read: read all in one page, unless that
+                # would be too large. Then the list begins again, with pages.
+                most = self._times.page_size if self._is_large else 0
+                seen, version = await self._pages(resource, self.view, most)
         except NotFoundError as err:
             # A resource that is not served has no objects; it may be served later.
             unserved = _unserved(self.name, self._resources.known(self.name), err)
@@ -300,28 +307,46 @@ class Informer:
                 self._broken("", str(err))
 
         token = ""
+        limit = PageLimit(page_size) if page_size else None
         while True:
             query = _selection(resource)
-            if page_size:
-                query["limit"] = str(page_size)
+            if limit is not None:
+                query["limit"] = str(limit.now)
             if token:
                 query["continue"] = token
-            answer = await self._client.send(
-                "GET",
-                resource.path(),
-                query=query,
-                timeout_s=LIST_TIMEOUT_S,
-                resource=self.name,
-                limited=False,
-            )
+            try:
+                answer = await self._client.send(
+                    "GET",
+                    resource.path(),
+                    query=query,
+                    timeout_s=LIST_TIMEOUT_S,
+                    resource=self.name,
+                    limited=False,
+                    most_bytes=0 if limit is None else limit.most_bytes,
+                )
+            except AnswerTooLargeError:
+                if limit is not None:
+                    limit.was_too_large()
+                continue
+            except GoneError:
+                self._is_large = limit is not None and limit.was_lowered
+                raise
             page = await self._page(answer)
+            size_bytes = len(answer)
+            del answer
+            if limit is not None:
+                limit.came(size_bytes, len(page.items) + len(page.late))
             for one in page.late:
                 seen.add(one.ref.key)
                 self._read_late(one)
             await self._delivery.put(show, page.items)
-            token = page.token
+            token, version = page.token, page.version
+            if size_bytes >= LARGE_PAGE_BYTES:
+                # The next page is asked for when the objects of this one are no longer held as JSON.
+                del page
+                await self._delivery.settled()
             if not token:
-                return seen, page.version
+                return seen, version
 
     async def _page(self, answer: bytes) -> Page:
         assert self._reader is not None

@@ -20,6 +20,10 @@ CONNECT_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
+class AnswerTooLargeError(Exception):
+    """The answer exceeds the bytes that the caller takes. The rest of it was not read."""
+
+
 class Session:
     """A pool of connections to one API server. `user_agent`: a header's value."""
 
@@ -51,9 +55,17 @@ class Session:
         await self._session.close()
 
     async def exchange(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        timeout_s: float,
+        most_bytes: int = 0,
     ) -> tuple[int, bytes, str]:
         """Send a request; return status, body and Retry-After. Raises aiohttp.ClientError and OSError.
+
+        `most_bytes`: raise AnswerTooLargeError for a larger body; 0: no limit.
 
         The answer of a GET may come compressed. API servers compress answers above 128 KiB, which lists are.
         A compressed list costs a third of the CPU time to receive, because TLS and HTTP carry a tenth of the
@@ -67,7 +79,19 @@ class Session:
             aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
             "gzip" if method == "GET" and self._credentials.takes_compressed else "",
         )
-        answer = await response.read()
+        if not most_bytes:
+            return response.status, await response.read(), response.headers.get("Retry-After", "")
+        parts, size = [], 0
+        try:
+            async for part in response.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > most_bytes:
+                    raise AnswerTooLargeError(f"more than {most_bytes} bytes")
+        except BaseException:
+            response.close()  # the connection has the rest of the answer in it
+            raise
+        answer = b"".join(parts)
         return response.status, answer, response.headers.get("Retry-After", "")
 
     async def stream(self, path: str, idle_s: float) -> StreamedAnswer:

@@ -6,14 +6,11 @@ Source: `pkg/scheduler/extender.go` (makeTransport), client-go `transport/transp
 
 from __future__ import annotations
 
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
+from berth_host.config.in_memory import load_pair
 
 
 class ExtenderTlsError(Exception):
@@ -69,34 +66,11 @@ def load_client_pair(context: ssl.SSLContext, tls: ExtenderTls) -> None:
     cert_data = tls.cert_data or (Path(tls.cert_file).read_bytes() if tls.cert_file else b"")
     key_data = tls.key_data or (Path(tls.key_file).read_bytes() if tls.key_file else b"")
     if cert_data and key_data:
-        _load_pair(context, cert_data, key_data)
+        load_pair(context, cert_data, key_data)
 
 
 def _check_pair(cert_data: bytes, key_data: bytes) -> None:
     try:
-        _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_data, key_data)
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_data, key_data)
     except (ssl.SSLError, OSError, ValueError) as err:
         raise ExtenderTlsError("tls: the certificate and the key are not a valid pair") from err
-
-
-def _load_pair(context: ssl.SSLContext, cert_data: bytes, key_data: bytes) -> None:
-    with _as_file(cert_data) as cert_file, _as_file(key_data) as key_file:
-        # The empty password keeps OpenSSL from asking the terminal for one.
-        context.load_cert_chain(cert_file, key_file, password="")
-
-
-@contextmanager
-def _as_file(data: bytes) -> Iterator[str]:
-    """Yield a path under which OpenSSL, which reads keys from files only, finds the data."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("berth-tls")
-        try:
-            os.write(descriptor, data)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        yield file.name

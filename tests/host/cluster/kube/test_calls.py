@@ -215,7 +215,7 @@ async def test_nothing_is_sent_once_cut_off_but_the_watches_go_on(api: KubeApi, 
 async def test_list_reads_all_pages_of_the_objects_with_the_labels(
     api: KubeApi, cluster: KubeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_PAGE_SIZE", "2")
+    monkeypatch.setattr(calls, "_PAGE_SIZE", 2)
     for i in range(5):
         phase = "Succeeded" if i % 2 else "Running"
         await api.put("pods", f"m{i}", "team", metadata={"labels": {"g": "one"}}, status={"phase": phase})

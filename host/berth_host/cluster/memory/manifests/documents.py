@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 import yaml
+from berth_sdk.json.scanner import ITEMS, ScanError, cut, spans
 
 from berth_host.yaml.reader import MAX_DEPTH, read_values
 from berth_host.yaml.scalars import YamlTextError
@@ -22,6 +23,10 @@ _NO_SEPARATOR: Final = re.compile(
     r"^(?:---[^\S\n]*(?P<content>[^\s#][^\n]*)|(?P<directive>%(?:YAML|TAG)\b))", re.MULTILINE
 )
 _SPACE: Final = re.compile(r"\s*")
+
+
+_METADATA: Final = {b"managedFields": "managedFields"}
+_MANAGED: Final = {b"metadata": _METADATA, b"items": {ITEMS: {b"metadata": _METADATA}}}
 
 
 class DocumentError(Exception):
@@ -44,7 +49,7 @@ def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
     """
     if _JSON_START.match(text):
         try:
-            documents = _json_documents(text)
+            documents = _shallow_documents(text)
         except (json.JSONDecodeError, RecursionError):
             pass  # YAML in braces, or nested too deeply: the YAML reader has the better message.
         else:
@@ -58,6 +63,32 @@ def documents_of(text: str) -> Iterator[tuple[Any, Repeated]]:
         # For a text that ends too early, the reader gives a line behind the last one.
         line = min(err.line or 0, text.count("\n") + 1)
         raise DocumentError(line, f"is not YAML that Kubernetes reads: {err.message}") from err
+
+
+def _shallow_documents(text: str) -> list[tuple[Any, Repeated]]:
+    """Return the documents of a JSON text. Where it is too deep, it is read without managedFields, which any
+    user of the cluster that it was read from may have nested deeply.
+    """
+    try:
+        return _json_documents(text)
+    except (json.JSONDecodeError, RecursionError, DocumentError):
+        cut_text = _without_managed_fields(text)
+        if cut_text == text:
+            raise
+        return _json_documents(cut_text)
+
+
+def _without_managed_fields(text: str) -> str:
+    """Return a JSON document without the managedFields of its object, or of the items of its list. Every line
+    stays where it is.
+    """
+    content = text.encode(errors="surrogatepass")
+    try:
+        places = [span for span in spans(content, _MANAGED) if span is not None]
+    except ScanError:
+        return text
+    left = [b"null" + b"\n" * content.count(b"\n", one.start, one.end) for one in places]
+    return cut(content, places, left).decode(errors="surrogatepass")
 
 
 def _check_separators(text: str) -> None:

@@ -191,3 +191,14 @@ JSON = st.recursive(
 def test_dumped_documents_are_read_back(value: Any) -> None:
     assert only(json.dumps(value)) == value
     assert only("# a comment\n" + yaml.safe_dump(value, allow_unicode=False)) == value
+
+
+def test_dump_of_a_cluster_is_read_whatever_its_managed_fields_hold() -> None:
+    deep = '{"f:a":' * 1_100 + "{}" + "}" * 1_100
+    pod = '{"metadata":{"name":"p","managedFields":[\n{"fieldsV1":%s}]},\n"spec":{"x":%s}}'
+    text = '{"kind":"List","items":[%s]}' % (pod % (deep, "1"))
+    ((value, repeated),) = documents_of(text)
+    assert (value["items"][0]["spec"], repeated) == ({"x": 1}, [])
+    # What is deep elsewhere is named as before.
+    with pytest.raises(DocumentError, match="nested deeper"):
+        list(documents_of('{"items":[%s]}' % (pod % ("{}", deep))))

@@ -1,0 +1,277 @@
+"""Lists of a pod at the sizes that the API admits: the work of the default plugins, counted and not timed.
+
+Each test counts an operation whose number has to follow the size of the list, and not its square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
+from berth_plugins.node_affinity import NodeAffinity
+from berth_plugins.node_resources.fit import NodeResourcesFit
+from berth_plugins.pod_topology_spread.filter import REASON_LABEL
+from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
+from berth_sdk import selectors
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.pod import Pod
+from berth_sdk.status import Code
+from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
+from berth_sdk.testing import make_node, make_pod, make_table
+from support.asking import IN_PROCESS, Plug
+
+SPREAD = Plug(PodTopologySpread)
+AFFINITY = Plug(NodeAffinity)
+FIT = Plug(NodeResourcesFit)
+NEIGHBOURS = Plug(InterPodAffinity)
+
+
+@contextmanager
+def counted(owner: type, name: str) -> Iterator[list[object]]:
+    """Count the calls of a method."""
+    calls: list[object] = []
+    method = getattr(owner, name)
+
+    def counting(self: object, *args: Any) -> Any:
+        calls.append(args)
+        return method(self, *args)
+
+    setattr(owner, name, counting)
+    try:
+        yield calls
+    finally:
+        setattr(owner, name, method)
+
+
+def spread(count: int, action: str, **fields: Any) -> Pod:
+    constraints = [
+        {
+            "maxSkew": 1,
+            "topologyKey": f"key-{i}",
+            "whenUnsatisfiable": action,
+            "labelSelector": {"matchLabels": {"app": "web"}},
+            **fields,
+        }
+        for i in range(count)
+    ]
+    return make_pod(
+        "web", uid="uid-web", labels={"app": "web"}, spec={"topologySpreadConstraints": constraints}
+    )
+
+
+def nodes(count: int, keys: int = 0) -> NodeTable:
+    labels = [{f"key-{k}": f"{i}" for k in range(keys)} for i in range(count)]
+    return make_table([make_node(f"n{i}", labels=own) for i, own in enumerate(labels)])
+
+
+@pytest.mark.parametrize("fields", [{}, {"nodeTaintsPolicy": "Honor"}, {"nodeAffinityPolicy": "Ignore"}])
+async def test_constraints_whose_labels_no_node_has_read_few_columns(fields: dict[str, str]) -> None:
+    table = nodes(300)
+    with counted(NodeColumns, "label") as reads:
+        verdicts = await IN_PROCESS.filter(SPREAD, spread(3000, "DoNotSchedule", **fields), table)
+    assert verdicts == [REASON_LABEL] * 300
+    assert len(reads) < 10
+
+
+async def test_soft_constraints_whose_labels_no_node_has_read_few_columns() -> None:
+    with counted(NodeColumns, "label") as reads:
+        assert await IN_PROCESS.score(SPREAD, spread(3000, "ScheduleAnyway"), nodes(300)) == [0] * 300
+    assert len(reads) < 10
+
+
+@pytest.mark.parametrize("action", ["DoNotSchedule", "ScheduleAnyway"])
+async def test_columns_that_constraints_read_follow_their_number(action: str) -> None:
+    reads = []
+    for count in (40, 160):
+        with counted(NodeColumns, "label") as calls:
+            pod, table = spread(count, action), nodes(3, count)
+            await (IN_PROCESS.filter if action == "DoNotSchedule" else IN_PROCESS.score)(SPREAD, pod, table)
+        reads.append(len(calls))
+    assert reads[1] < 5 * reads[0]
+
+
+async def test_many_constraints_give_way_and_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth_sdk.slices._do_slice", _one_batch)
+    pod, table = spread(200, "DoNotSchedule"), nodes(3, 200)
+    runtime, state = SPREAD.runtime(), CycleState("cycle")
+    before = runtime.pre_filter(state, pod, table)
+    assert isinstance(before, Awaitable)
+    assert (await before).status.is_success
+    passed = await cast(Any, runtime.filter(state, pod, table))
+    assert passed.verdicts.to_list() == await IN_PROCESS.filter(SPREAD, pod, table)
+
+
+def _one_batch(work: Any, slice_s: float, clock: Any) -> None:
+    for _ in range(16):
+        next(work)
+
+
+def test_keys_that_no_node_or_pod_has_share_one_column() -> None:
+    running = make_pod("p", node="n1", labels={"app": "a"})
+    table = make_table([make_node("n1", labels={"zone": "a"})], [running])
+    for labelled, key in ((table, "zone"), (table.pods, "app")):
+        assert labelled.label(key)[0].tolist() == [1]
+        absent = [labelled.label(f"key-{i}") for i in range(100)]
+        assert not any(codes.any() for codes, _ in absent)
+        assert len({id(values) for _, values in absent}) == 1
+
+
+def test_columns_by_label_are_bounded() -> None:
+    labels = {f"key-{i}": "x" for i in range(3000)}
+    columns = NodeColumns()
+    columns.add(make_node("n1", labels=labels))
+    pods = make_table([make_node("n1")], [make_pod("p", node="n1", labels=labels)]).pods
+    for key in labels:
+        assert columns.label(key)[0][0] == 1
+        assert pods.label(key)[0].tolist() == [1]
+    assert len(columns.labels) <= 1024
+    assert pods.label("key-0")[1] is pods.label("key-0")[1]
+    assert pods.label("key-2999")[1] is not pods.label("key-2999")[1]  # built at each read
+    version = columns.nodes_version
+    columns.begin_update()
+    assert len(columns.labels) <= 512
+    assert columns.nodes_version != version  # codes may differ when the columns are read again
+
+
+async def test_comparisons_parse_each_label_value_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[object] = []
+    parse = selectors.parse_int64
+
+    def parse_int64(text: str | None) -> int | None:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(selectors, "parse_int64", parse_int64)
+    terms = [
+        {"matchExpressions": [{"key": "key-0", "operator": "Gt", "values": [str(1000 + i)]}]}
+        for i in range(500)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = make_pod("web", spec={"affinity": {"nodeAffinity": required}})
+    verdicts = await IN_PROCESS.filter(AFFINITY, pod, nodes(200, 1))
+    assert not any(verdict.is_success for verdict in verdicts)
+    assert len(parsed) < 500 * 4 + 200 * 2
+
+
+async def test_pairs_of_a_node_selector_stop_at_the_first_that_no_node_has() -> None:
+    pod = make_pod("web", spec={"nodeSelector": {f"key-{i}": "x" for i in range(20_000)}})
+    with counted(NodeColumns, "label") as reads:
+        verdicts = await IN_PROCESS.filter(AFFINITY, pod, nodes(20))
+    assert not any(verdict.is_success for verdict in verdicts)
+    assert len(reads) < 10
+
+
+def wanting(count: int, **requests: int) -> Pod:
+    return make_pod("web", requests={**{f"example.com/r{i}": 1 for i in range(count)}, **requests})
+
+
+async def test_resources_that_no_node_offers_take_no_rows() -> None:
+    offers = {f"example.com/r{i}": i for i in range(3)}
+    table = make_table(
+        [make_node("n1", allocatable={"pods": 9, **offers}), make_node("n2", allocatable={"pods": 0})],
+        [make_pod("p", node="n1", requests={"example.com/r2": 2, "example.com/r3": 1})],
+    )
+    verdicts = await IN_PROCESS.filter(FIT, wanting(100), table)
+    insufficient = [f"Insufficient example.com/r{i}" for i in sorted(range(100), key=str)]
+    enough = "Insufficient example.com/r1"
+    assert verdicts[0].reasons == tuple(reason for reason in insufficient if reason != enough)
+    assert verdicts[1].reasons == ("Too many pods", *insufficient)
+    assert {verdict.code for verdict in verdicts} == {Code.UNSCHEDULABLE_AND_UNRESOLVABLE}
+    assert table.requested("example.com/r3").tolist() == [1, 0]
+    assert not table.offers("example.com/r3")
+
+
+async def test_many_resources_that_a_node_has_fit() -> None:
+    room = {f"example.com/r{i}": 1 for i in range(100)}
+    table = make_table(
+        [make_node("n1", allocatable={"pods": 9, **room}), make_node("n2", allocatable={"pods": 0, **room})]
+    )
+    verdicts = await IN_PROCESS.filter(FIT, wanting(100), table)
+    assert [verdict.reasons for verdict in verdicts] == [(), ("Too many pods",)]
+    taken = make_table(
+        [make_node("n1", allocatable={"pods": 9, **room})], [make_pod("p", node="n1", requests=room)]
+    )
+    (verdict,) = await IN_PROCESS.filter(FIT, wanting(100), taken)
+    assert (verdict.code, len(verdict.reasons)) == (Code.UNSCHEDULABLE, 100)
+
+
+def test_row_of_a_resource_appears_with_its_first_offer() -> None:
+    columns = NodeColumns()
+    slot = columns.add(make_node("n1"))
+    columns.set_usage(slot, NodeUsage(requested={"example.com/r": 2}))
+    assert "example.com/r" not in columns.resources
+    columns.set_node(slot, make_node("n1", allocatable={"example.com/r": 5}))
+    assert columns.requested[columns.resources["example.com/r"], slot] == 2
+
+
+def terms(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        {"labelSelector": {"matchLabels": {"app": f"x{i}"}}, "topologyKey": "zone", **fields}
+        for i in range(count)
+    ]
+
+
+def near(kind: str, wanted: list[dict[str, Any]], *, required: bool = True) -> Pod:
+    if required:
+        stanza: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": wanted}
+    else:
+        weighted = [{"weight": 1, "podAffinityTerm": term} for term in wanted]
+        stanza = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+    return make_pod("web", uid="uid-web", labels={"app": "web"}, spec={"affinity": {kind: stanza}})
+
+
+def zones() -> NodeTable:
+    running = [make_pod(f"p{i}", node=f"n{i}", labels={"app": f"x{i}"}, uid=f"u{i}") for i in range(4)]
+    return make_table([make_node(f"n{i}", labels={"zone": f"z{i // 2}"}) for i in range(8)], running)
+
+
+@pytest.mark.parametrize("count", [2, 200])
+async def test_many_terms_of_anti_affinity_decide_as_few_and_keep_few_counts(count: int) -> None:
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", terms(count)), table)
+    allowed = [verdict.is_success for verdict in verdicts]
+    assert allowed == ([False] * 2 + [True] * 6 if count == 2 else [False] * 4 + [True] * 4)
+    assert len(table.pod_counts) <= 64
+
+
+async def test_many_terms_of_affinity_need_a_pod_that_all_match() -> None:
+    every = {"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}
+    wanted = [
+        {"labelSelector": every, "topologyKey": "zone", "namespaces": ["default", f"x{i}"]}
+        for i in range(200)
+    ]
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAffinity", wanted), table)
+    assert [verdict.is_success for verdict in verdicts] == [True] * 4 + [False] * 4
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAffinity", [*wanted, *terms(1)]), table)
+    assert [verdict.is_success for verdict in verdicts] == [True] * 2 + [False] * 6
+    assert len(table.pod_counts) <= 64
+
+
+async def test_many_preferred_terms_add_up() -> None:
+    few = await IN_PROCESS.score(NEIGHBOURS, near("podAffinity", terms(4), required=False), zones())
+    many = await IN_PROCESS.score(NEIGHBOURS, near("podAffinity", terms(200), required=False), zones())
+    assert many == few == [2] * 4 + [0] * 4
+
+
+async def test_terms_whose_topology_key_no_node_has_count_nothing() -> None:
+    wanted = [{**term, "topologyKey": f"key-{i}"} for i, term in enumerate(terms(3000))]
+    table = zones()
+    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", wanted), table)
+    assert all(verdict.is_success for verdict in verdicts)
+    assert len(table.pod_counts) == 0
+
+
+def test_selector_with_many_requirements_matches_by_the_labels_of_the_pod() -> None:
+    many = [{"key": f"key-{i}", "operator": "DoesNotExist"} for i in range(100)]
+    few = [{"key": "app", "operator": "In", "values": ["web", "db"]}, *many[:2]]
+    pods = [{"app": "web"}, {"app": "no"}, {}, {"app": "db", "key-1": "x"}, {"app": "db", "key-70": "x"}]
+    selector = selectors.LabelSelector.of({"matchExpressions": [*few, *many]})
+    assert [selector.matches(labels) for labels in pods] == [True, False, False, False, False]
+    with counted(selectors.Requirement, "accepts") as asked:
+        assert selector.matches({"app": "web"})
+    assert len(asked) < 5
