@@ -102,6 +102,8 @@ class _End(asyncio.Protocol):
     def __init__(self, connections: Connections, connection: Connection) -> None:
         self.other: _End | None = None
         self.transport: asyncio.Transport | None = None
+        self.has_ended = False
+        """No more bytes come from this side."""
         self._connections = connections
         self._connection = connection
 
@@ -122,7 +124,12 @@ class _End(asyncio.Protocol):
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
+        self.has_ended = True
         other = None if self.other is None else self.other.transport
+        if self.other is not None and self.other.has_ended:
+            if other is not None:
+                other.close()  # after the bytes that wait
+            return False
         if other is not None and other.can_write_eof() and not other.is_closing():
             other.write_eof()
         return True  # the other direction goes on
@@ -137,9 +144,12 @@ class _End(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.transport = None
-        self._connections.remove(self._connection)
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.close()
+        other = None if self.other is None else self.other.transport
+        if other is None:
+            self._connections.remove(self._connection)
+        else:
+            # Its bytes may wait for a client that does not read: until then it counts.
+            other.close()
 
     def abort(self) -> None:
         """Close both sides at once."""
