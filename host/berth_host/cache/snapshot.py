@@ -99,6 +99,11 @@ class Snapshot:
         self.epoch = _new_epoch()
 
     @property
+    def copied_generation(self) -> int:
+        """The generation of the cache of which this is a copy, whatever was tried on it since."""
+        return self._copied
+
+    @property
     def version(self) -> StateVersion:
         """The epoch and the generation."""
         return StateVersion(self.epoch, self.generation)

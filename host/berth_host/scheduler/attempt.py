@@ -56,8 +56,9 @@ def unexpected(err: Exception) -> Failed:
 
 class Attempt(Cycle):
     """The scheduler's record of one attempt: the `Cycle` that every step gets, with the parts of the layers
-    above the calls. `started_s`: `instant_s` at the start. `assumed_at`: the cache's generation when the pod
-    was assumed; `lacked`: what was too little on the node then, because no plugin of the profile judges it.
+    above the calls. `started_s`: `instant_s` at the start. `chosen_at`: the cache's generation that the
+    cycle's snapshot has; `lacked`: what was too little on the node then, because no plugin of the profile
+    judges it.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Attempt(Cycle):
         self.framework = framework
         self.diagnosis = diagnosis
         self.started_s = instant_s()
-        self.assumed_at = 0
+        self.chosen_at = 0
         self.lacked: tuple[str, ...] = ()
 
     @property

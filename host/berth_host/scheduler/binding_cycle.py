@@ -7,10 +7,10 @@
 undone here. If the outcome of a Binding is unknown, the host reads the pod until the cluster answers
 (`readback`). Meanwhile the pod counts as assumed on its node, and its binding cycle is never cancelled.
 
-The last look: if others took room on the node after the pod was assumed there (another scheduler bound a pod,
-a pod was resized, the node offers less), and the pod no longer fits beside the pods that are bound or whose
-Binding was sent, the pod goes back to the queue. Only what the profile's NodeResourcesFit and NodePorts judge
-counts. kube-scheduler binds the pod, and the kubelet refuses it.
+The last look: if others took room on the node after the snapshot in which it was chosen (another scheduler
+bound a pod, a pod was resized, the node offers less), and the pod no longer fits beside the pods that are
+bound or whose Binding was sent, the pod goes back to the queue. Only what the profile's NodeResourcesFit and
+NodePorts judge counts. kube-scheduler binds the pod, and the kubelet refuses it.
 Source: kube-scheduler `schedule_one.go` (bindingCycle, handleBindingCycleError), v1.36.
 """
 
@@ -313,19 +313,23 @@ class BindingCycle(Undoing):
         attempt.in_bind = False
         raise Failed(Status(status.code, status.reasons), status.message)
 
-    def note_room(self, attempt: Attempt) -> None:
-        """Note the state of the node on which the attempt's pod was assumed, for the last look."""
+    def note_room(self, attempt: Attempt, chosen_at: int) -> None:
+        """Note the state of the node on which the attempt's pod was assumed, for the last look.
+
+        `chosen_at`: the generation that the cycle's snapshot has of the cache. A cycle may take seconds, in
+        which others may fill the node.
+        """
         info = self._cache.node_info(attempt.node_name)
         if info is None or not self._looks_before_binding:
             return
-        attempt.assumed_at = info.generation
-        if exceeds(info.node_offers, info.requested, len(info.pods)):
+        attempt.chosen_at = chosen_at
+        if info.taken_generation <= chosen_at and exceeds(info.node_offers, info.requested, len(info.pods)):
             attempt.lacked = lacking(info, attempt.pod, lambda _: True, ports=False)
 
     def _look_again(self, attempt: Attempt) -> None:
-        """Raise Failed if others took the pod's room on the node after the pod was assumed there."""
+        """Raise Failed if others took the pod's room on the node after it was chosen."""
         info = self._cache.node_info(attempt.node_name)
-        if info is None or info.taken_generation <= attempt.assumed_at or not self._looks_before_binding:
+        if info is None or info.taken_generation <= attempt.chosen_at or not self._looks_before_binding:
             return
         judges = {one.name for one in attempt.framework.plugins_at(ExtensionPoint.FILTER)}
         found = lacking(info, attempt.pod, self._is_sure, ports="NodePorts" in judges)

@@ -311,7 +311,7 @@ class PodSteps(SearchSteps):
         except CacheError as err:
             raise Failed(Status.error(str(err)), str(err)) from err
         attempt.assumed = True
-        self._binding.note_room(attempt)
+        self._binding.note_room(attempt, self._snapshot.copied_generation)
         self._queue.delete_nomination(attempt.pod)
         room = self._queue.nominated_columns.room
         if room is not None:

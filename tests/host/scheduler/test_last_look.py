@@ -14,6 +14,7 @@ from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.held_groups import Slow
 from support.hosts import World, node, pod
 from support.ledger import Ledger
 
@@ -98,6 +99,20 @@ async def test_every_kind_of_room_counts(mine: dict[str, Any], theirs: list[dict
         await let_go(world)
         assert (world.node_of("web"), world.host.binding.filled_count) == ("", 1)
         assert Ledger.unreserved[0] == "web"
+        assert world.everything_is_accounted_for()
+
+
+async def test_node_that_others_fill_during_the_cycle_sends_the_pod_back() -> None:
+    """The choice was made on the cycle's snapshot, and a cycle may wait for a plugin's answer."""
+    Slow.reset("web")
+    async with World([node("n0"), pod("web", cpu="2")], [Slow, Ledger]) as world:
+        await Slow.reached.wait()
+        await others_bind(world, bound("theirs", cpu="3"))
+        Slow.go_on.set()
+        await world.settle()
+        assert (world.node_of("web"), world.host.binding.filled_count) == ("", 1)
+        assert Ledger.unreserved == ["web"]
+        assert world.host.cache.overfull.names() == []
         assert world.everything_is_accounted_for()
 
 
