@@ -35,6 +35,7 @@ takes less.
 """
 _HANDSHAKE_MS: Final = 20_000
 _STOP_GRACE_S: Final = 0.5
+_CURE: Final = "set TMPDIR to a folder that berth may write to, with a path of at most 70 bytes"
 
 
 class QueryServer:
@@ -82,7 +83,10 @@ class QueryServer:
         described = query_pb2.DESCRIPTOR.services_by_name["QueryService"]
         register_streams(server, described, service.handlers, limits=LIMITS, stalled_s=self._stalled_s)
         credentials = None if certificate is None else _credentials(certificate)
-        relay = self._relay = Relay("query", self._metrics)
+        try:
+            relay = self._relay = Relay("query", self._metrics)
+        except OSError as err:
+            raise EndpointError(f"the query service has no folder for its socket: {err}; {_CURE}") from err
         target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             self.port = relay.bind(address, port)
@@ -92,10 +96,14 @@ class QueryServer:
                 f"cannot listen on {target}: is the address this machine's, and the port free? Choose another"
                 " one (0: none, and for `berth query` any free one)"
             ) from err
-        if credentials is None:
-            server.add_insecure_port(relay.target)
-        else:
-            server.add_secure_port(relay.target, credentials)
+        try:
+            if credentials is None:
+                server.add_insecure_port(relay.target)
+            else:
+                server.add_secure_port(relay.target, credentials)
+        except RuntimeError as err:
+            await self.stop()
+            raise EndpointError(f"the query service cannot listen at {relay.target}; {_CURE}") from err
         await server.start()
         self._server = server
         relay.start()

@@ -774,3 +774,18 @@ async def test_port_in_use_is_named() -> None:
         finally:
             await first.stop()
             await second.stop()
+
+
+@pytest.mark.parametrize("folder", ["missing", "l" * 100])
+async def test_folder_that_cannot_hold_the_socket_is_told_with_its_cure(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if folder != "missing":
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / folder))
+    async with World([node("n0")]) as world:
+        server = QueryServer(lambda: QueryService(Process(world.host), OpenGate()))
+        with pytest.raises(EndpointError, match="set TMPDIR to a folder"):
+            await server.start("127.0.0.1", 0)
+        assert server.port == 0
+    assert not list(tmp_path.glob("*/*"))
