@@ -108,11 +108,10 @@ class Recorder(QueueObserver):
         self.events.append(f"self:{event.label}" if own_update else event.label)
 
     def hint_given(
-        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+        self, plugin: str, label: str, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
         self.hints.extend(
-            {"event": event.label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": info.key}
-            for info in pods
+            {"event": label, "hint": _VERDICTS[verdict], "plugin": plugin, "pod": info.key} for info in pods
         )
 
 

@@ -113,6 +113,28 @@ def test_altered_expectation_is_a_difference(change: Callable[[Json], None], whe
     assert where.items() <= difference.items()
 
 
+@pytest.mark.parametrize("named", ["default/b-0", "b-0"])
+def test_a_binding_that_fails_is_sent_again(named: str) -> None:
+    record = copy.deepcopy(RECORDS["basic-policy-00"])
+    places = [
+        i for i, entry in enumerate(record["expected"]["ops"]) if "Pod default/b-0" in entry.get("apiCalls", {})
+    ]
+    record["ops"][places[0]]["failBind"] = [named]
+    difference = outcome(record)[0]
+    assert difference is not None
+    calls = record["expected"]["ops"][places[0]]["apiCalls"]["Pod default/b-0"]
+    calls.insert(0, {"verb": "bind", "node": "n0", "error": "InternalError"})
+    assert outcome(record)[0] is None
+
+
+def test_a_binding_of_another_namespace_does_not_fail() -> None:
+    record = copy.deepcopy(RECORDS["basic-policy-00"])
+    for op in record["ops"]:
+        if op["op"] == "cycle":
+            op["failBind"] = ["other/b-0"]
+    assert outcome(record)[0] is None
+
+
 def test_raw_patch_is_not_compared() -> None:
     def change(expected: Json) -> None:
         calls = entry_with(expected, "apiCalls")["apiCalls"]

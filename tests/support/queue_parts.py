@@ -80,9 +80,9 @@ class Notes(QueueObserver):
             self.listener(event.label)
 
     def hint_given(
-        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+        self, plugin: str, label: str, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
-        self.hints.extend((plugin, event.label, info.pod.name, verdict) for info in pods)
+        self.hints.extend((plugin, label, info.pod.name, verdict) for info in pods)
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         self.entered.extend([(queue, label)] * count)

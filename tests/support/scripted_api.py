@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth_host.cluster.memory.strategic_merge import merged as merged_strategically
 from berth_host.cluster.port import EventRecord, WatchEvent, WatchHandler
-from berth_host.errors.cluster import ClusterError, NotFoundError, UnavailableError
+from berth_host.errors.cluster import ClusterError, NotFoundError, RepeatableError, UnavailableError
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.model.merge_patch import merged
 from berth_host.model.patch_type import PatchType
@@ -37,7 +37,8 @@ class ScriptedApi:
     """The objects of one script, as a `ClusterPort`.
 
     `calls` and `events`: what the host wrote since they were cleared. `failing_binds`: `name` or
-    `namespace/name` of pods whose next Binding fails.
+    `namespace/name` of pods whose next Binding is answered with an internal error, after which a client sends
+    it again.
     """
 
     answers_at_once = False
@@ -105,7 +106,7 @@ class ScriptedApi:
             self.failing_binds -= named
             call["error"] = "InternalError"
             text = "Internal error occurred: scripted"
-            raise ClusterError("pods", pod.key, text, server_message=text)
+            raise RepeatableError("pods", pod.key, text, server_message=text)
         current = self._current("Pod", pod, call)
         status = {
             key: value for key, value in current.get("status", {}).items() if key != "nominatedNodeName"

@@ -124,12 +124,12 @@ class Hints:
                 if not registration.selects(event):
                     continue
                 started_s = instant_s()
-                verdict = self._verdict(plugin, registration, event, info)
+                verdict = self._verdict(plugin, registration, event, info, started_s)
                 took_s = instant_s() - started_s
-                self._seams.observer.hint_took(plugin, event, verdict, took_s)
+                self._seams.observer.hint_took(plugin, event.label, verdict, took_s)
                 if verdict is HintVerdict.DEFERRED and len(infos) > 1:
                     return None
-                self._seams.observer.hint_given(plugin, event, infos, verdict)
+                self._seams.observer.hint_given(plugin, event.label, infos, verdict)
                 if verdict in (HintVerdict.SKIP, HintVerdict.DEFERRED):
                     continue
                 best = max(best, strategy_of(info, plugin))
@@ -147,19 +147,26 @@ class Hints:
         return best is Strategy.IMMEDIATELY or (best is Strategy.AFTER_BACKOFF and not info.pending_plugins)
 
     def _verdict(
-        self, plugin: str, registration: Registration, event: QueueEvent, info: QueuedPodInfo
+        self,
+        plugin: str,
+        registration: Registration,
+        event: QueueEvent,
+        info: QueuedPodInfo,
+        asked_s: float,
     ) -> HintVerdict:
         if not registration.ask:
             return HintVerdict.QUEUE
         ask = self._seams.profiles[info.pod.scheduler_name].hint
         try:
-            answer = ask(HintQuestion(plugin, event.cluster_event, info.pod, info.attempts, event.label))
+            answer = ask(
+                HintQuestion(plugin, event.cluster_event, info.pod, info.attempts, event.label, asked_s)
+            )
         except Exception as err:  # noqa: BLE001  # A plugin's error must not keep the pod from being retried.
             self._seams.observer.plugin_raised(plugin, "QueueingHint", err)
             return HintVerdict.ERROR
         if answer is DEFERRED:
             return HintVerdict.DEFERRED
-        return HintVerdict.QUEUE if answer else HintVerdict.SKIP
+        return HintVerdict.of(answer)
 
 
 def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:

@@ -22,7 +22,15 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
-from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion, SortKeyQuestion
+from berth_host.queue.seams import (
+    DEFERRED,
+    Deferred,
+    GateQuestion,
+    HintAsker,
+    HintQuestion,
+    SortKeyQuestion,
+)
+from berth_host.rpc.hint_answer import HintAnswer
 from berth_host.rpc.route import ClientSettings
 
 Q = TypeVar("Q")
@@ -75,11 +83,11 @@ class QueueClient(Protocol):
         """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
         ...
 
-    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[HintAnswer]:
         """Return one hint per pod."""
         ...
 
-    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> HintAnswer | None:
         """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
         ...
 
@@ -183,7 +191,7 @@ class AnswerSink:
 
     gate: Callable[[GateQuestion, Status], bool]
     """Returns True if the question is still open."""
-    hint: Callable[[HintQuestion, bool], None]
+    hint: Callable[[HintQuestion, HintAnswer], None]
     sort_key: Callable[[SortKeyQuestion, bytes], None]
 
 
@@ -254,14 +262,14 @@ class PluginQuestions:
         self.retry_count -= 1
         batcher.put(question)
 
-    def hint(self, clients: Mapping[str, QueueClient]) -> Callable[[HintQuestion], bool | Deferred]:
+    def hint(self, clients: Mapping[str, QueueClient]) -> HintAsker:
         """Return the function that calls the hints of a profile's plugins.
 
         For a plugin that this build does not have, the function returns True: the event may help.
         """
         batchers = {name: self._hint_batcher(client) for name, client in clients.items()}
 
-        def ask(question: HintQuestion) -> bool | Deferred:
+        def ask(question: HintQuestion) -> HintAnswer | Deferred:
             client = clients.get(question.plugin)
             if client is None:
                 return True
@@ -270,11 +278,11 @@ class PluginQuestions:
 
         return ask
 
-    def _hint_batcher(self, client: QueueClient) -> Batcher[HintQuestion, bool]:
-        async def ask(batch: Sequence[HintQuestion]) -> Sequence[bool]:
+    def _hint_batcher(self, client: QueueClient) -> Batcher[HintQuestion, HintAnswer]:
+        async def ask(batch: Sequence[HintQuestion]) -> Sequence[HintAnswer]:
             await self._see_objects(client)
             # One call per event, as the questions of one turn mostly share their event.
-            answers: dict[int, bool] = {}
+            answers: dict[int, HintAnswer] = {}
             events = {id(question.event): question.event for question in batch}
             for key, event in events.items():
                 asked = [question for question in batch if id(question.event) == key]
@@ -283,8 +291,8 @@ class PluginQuestions:
                     answers[id(question)] = reply
             return [answers[id(question)] for question in batch]
 
-        def answered(question: HintQuestion, helps: bool) -> None:
-            self._sink.hint(question, helps)  # read late, as the queue is made after its functions
+        def answered(question: HintQuestion, answer: HintAnswer) -> None:
+            self._sink.hint(question, answer)  # read late, as the queue is made after its functions
 
         alike = WaitingAlike(lambda: client.descriptor.sign_fields)
         return Batcher(ask, answered, self._busy, alike.kind_of)

@@ -85,15 +85,15 @@ class QueueMetrics(QueueObserver):
             self._told.event_received(event, own_update=own_update)
 
     def hint_given(
-        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+        self, plugin: str, label: str, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
         """See QueueObserver."""
         if self._told is not None:
-            self._told.hint_given(plugin, event, pods, verdict)
+            self._told.hint_given(plugin, label, pods, verdict)
 
-    def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
+    def hint_took(self, plugin: str, label: str, verdict: HintVerdict, seconds: float) -> None:
         """See QueueObserver."""
-        self._hints[event.label, verdict, plugin].observe(seconds)
+        self._hints[label, verdict, plugin].observe(seconds)
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """See QueueObserver."""

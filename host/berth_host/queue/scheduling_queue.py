@@ -32,6 +32,7 @@ from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Status
 
 from berth_host.log import get_logger
+from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock, steady_us
 from berth_host.queue import events
 from berth_host.queue.backoff import SECOND_US
@@ -53,11 +54,13 @@ from berth_host.queue.requests import PluginRequests
 from berth_host.queue.seams import (
     GateQuestion,
     HintQuestion,
+    HintVerdict,
     PreCheck,
     QueueConfig,
     QueueSeams,
     SortKeyQuestion,
 )
+from berth_host.rpc.hint_answer import HintAnswer
 
 log = get_logger()
 
@@ -382,13 +385,20 @@ class SchedulingQueue:
         self._settle()
         return self.places.gates.waits_for(question)
 
-    def hint_answered(self, question: HintQuestion, helps: bool) -> None:
+    def hint_answered(self, question: HintQuestion, answer: HintAnswer) -> None:
         """Take the late hint of a served plugin; it is ignored if the pod was tried since the question."""
+        verdict = HintVerdict.of(answer)
+        self._seams.observer.hint_took(
+            question.plugin, question.label, verdict, instant_s() - question.asked_s
+        )
         held = self.find(question.pod)
-        if not helps or held is None or held.entity is None:
+        if held is None or held.entity is None:
             return
         info, entity = held.info, held.entity
         if info.uid != question.pod.uid or info.attempts != question.attempts:
+            return
+        self._seams.observer.hint_given(question.plugin, question.label, (info,), verdict)
+        if verdict is HintVerdict.SKIP:
             return
         strategy = strategy_of(info, question.plugin)
         if held.place is Place.POOL:

@@ -21,6 +21,7 @@ from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
+from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
 
 
 class Deferred(Enum):
@@ -46,7 +47,8 @@ class HintQuestion:
     """The question to a plugin: may this event help this pod, which the plugin rejected?
 
     `event`: one object for the questions about all pods. `label`: the event's name in metrics. `attempts`:
-    the pod's number of attempts, by which a late answer is recognised.
+    the pod's number of attempts, by which a late answer is recognised. `asked_s`: when the question was put,
+    on the clock of `metrics.series.instant_s`.
     """
 
     plugin: str
@@ -54,6 +56,7 @@ class HintQuestion:
     pod: Pod
     attempts: int
     label: str
+    asked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +71,7 @@ class SortKeyQuestion:
 
 
 Gate = Callable[[GateQuestion], Status | Deferred]
-HintAsker = Callable[[HintQuestion], bool | Deferred]
+HintAsker = Callable[[HintQuestion], HintAnswer | Deferred]
 SortKeyAsker = Callable[[SortKeyQuestion], bytes | Deferred]
 Less = Callable[[QueuedPod, QueuedPod], bool]
 PreCheck = Callable[[Pod], bool]
@@ -145,6 +148,13 @@ class HintVerdict(Enum):
     ERROR = "Error"
     DEFERRED = "Deferred"
 
+    @classmethod
+    def of(cls, answer: HintAnswer) -> HintVerdict:
+        """Return the verdict of an answer."""
+        if answer is NO_HINT:
+            return cls.ERROR
+        return cls.QUEUE if answer else cls.SKIP
+
 
 class QueueObserver:
     """The observer of the queue, for metrics and recordings. This class ignores all calls."""
@@ -153,15 +163,15 @@ class QueueObserver:
         """Take an event that reached the queue. `own_update`: the event is an update of a pending pod."""
 
     def hint_given(
-        self, plugin: str, event: QueueEvent, pods: Collection[QueuedPodInfo], verdict: HintVerdict
+        self, plugin: str, label: str, pods: Collection[QueuedPodInfo], verdict: HintVerdict
     ) -> None:
-        """Take the verdict of one registration of a rejecting plugin.
+        """Take the verdict of one registration of a rejecting plugin. A late answer is a verdict of its own.
 
-        `pods`: the judged pods; they must be read now and not be kept.
+        `label`: the event's. `pods`: the judged pods; they must be read now and not be kept.
         """
 
-    def hint_took(self, plugin: str, event: QueueEvent, verdict: HintVerdict, seconds: float) -> None:
-        """Take how long a verdict took; a registration without a hint counts too."""
+    def hint_took(self, plugin: str, label: str, verdict: HintVerdict, seconds: float) -> None:
+        """Take how long a verdict took; a registration without a hint counts too. `label`: the event's."""
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""

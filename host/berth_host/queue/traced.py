@@ -17,9 +17,10 @@ from berth_sdk.status import Code, Status
 from berth_sdk.wire.traces import TRACEPARENT
 
 from berth_host.queue.questions import PluginQuestions, QueueClient
-from berth_host.queue.seams import Deferred, GateQuestion, HintQuestion, SortKeyQuestion
+from berth_host.queue.seams import Deferred, GateQuestion, HintAsker, SortKeyQuestion
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.calls import PRE_ENQUEUE, QUEUEING_HINTS, SORT_KEYS
+from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
 from berth_host.rpc.route import ClientSettings
 from berth_host.tracing.live_spans import LiveSpans, QueueCall
 
@@ -40,7 +41,7 @@ class TracedQuestions(PluginQuestions):
         """Return the function that calls one plugin's PreEnqueue."""
         return super().gate(TracedClient(client, self._spans))
 
-    def hint(self, clients: Mapping[str, QueueClient]) -> Callable[[HintQuestion], bool | Deferred]:
+    def hint(self, clients: Mapping[str, QueueClient]) -> HintAsker:
         """Return the function that calls the hints of a profile's plugins."""
         return super().hint({name: TracedClient(client, self._spans) for name, client in clients.items()})
 
@@ -100,19 +101,19 @@ class TracedClient:
         ask = self._client.sort_key_at_once
         return self._at_once(SORT_KEYS, pod.pod, lambda: ask(pod))
 
-    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[HintAnswer]:
         """Return one hint per pod."""
         with self._span(QUEUEING_HINTS, pods, event) as span:
             return self._told(span, QUEUEING_HINTS, await self._client.queueing_hints(event, pods))
 
-    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> HintAnswer | None:
         """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
         ask = self._client.queueing_hint_at_once
         return self._at_once(QUEUEING_HINTS, pod, lambda: ask(event, pod), event)
 
     def _at_once(
-        self, call: AnyCall, pod: Pod, ask: Callable[[], T | None], event: ClusterEvent | None = None
-    ) -> T | None:
+        self, call: AnyCall, pod: Pod, ask: Callable[[], T], event: ClusterEvent | None = None
+    ) -> T:
         if self.is_served or TRACEPARENT not in pod.annotations:
             return ask()
         with self._span(call, [pod], event) as span:
@@ -131,11 +132,15 @@ class TracedClient:
             # A served plugin may take no part, or be away: then no request was made.
             span.is_asked = span.is_asked or not self.is_served
             count = sum(_counts(answer) for answer in answers)
-            failed = any(isinstance(answer, Status) and answer.code is Code.ERROR for answer in answers)
+            failed = any(map(_failed, answers))
             span.answered(_COUNTED[call], count, failed=failed)
         return answers
 
 
+def _failed(answer: object) -> bool:
+    return answer.code is Code.ERROR if isinstance(answer, Status) else answer is NO_HINT
+
+
 def _counts(answer: object) -> bool:
     """Return True for a rejection, for a pod without a key, and for a hint that the event helps."""
-    return not answer.is_success if isinstance(answer, Status) else answer in (True, b"")
+    return not answer.is_success if isinstance(answer, Status) else answer in (True, b"", NO_HINT)

@@ -20,7 +20,6 @@ from berth_host.queue.registrations import (
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import (
-    HintQuestion,
     QueueProfile,
     QueueSort,
     SortKeyQuestion,
@@ -80,13 +79,14 @@ class QueueWiring:
         """Deliver all late answers to `queue` from now on."""
         self._queue = queue
 
-        def hint(question: HintQuestion, helps: bool) -> None:
-            queue.hint_answered(question, helps)
-
         def sort_key(question: SortKeyQuestion, key: bytes) -> None:
             queue.sort_key_answered(question, key or None)
 
-        self._sink.gate, self._sink.hint, self._sink.sort_key = queue.gate_answered, hint, sort_key
+        self._sink.gate, self._sink.hint, self._sink.sort_key = (
+            queue.gate_answered,
+            queue.hint_answered,
+            sort_key,
+        )
 
     def plugin_attached(self, plugin: str) -> None:
         """Register the events of a newly attached plugin; requeue the pods that failed without it."""

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.cycle import Cycle, Reserved
 from berth_host.rpc.group_calls import GROUP_CALLS
+from berth_host.rpc.hint_answer import HintAnswer, NoHint
 from berth_host.rpc.in_process import reserve
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 
@@ -207,14 +208,20 @@ SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
     check=lambda checker, call, answer, pods: checker.sort_keys(call, answer, len(pods)),
     check_one=Checker.sort_key,
 )
-QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[bool], list[bool]]] = _queue(
+
+
+def _hint(runtime: PluginRuntime, event: ClusterEvent, pod: Pod) -> Answer[HintAnswer]:
+    return runtime.queueing_hint(event, pod)
+
+
+QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[HintAnswer], list[HintAnswer]]] = _queue(
     "QueueingHints",
     _POINT.FILTER,
     "queueingHints",
     each=lambda event, pods: [(event, pod) for pod in pods],
-    local=PluginRuntime.queueing_hint,
+    local=_hint,
     sends=("event", "pods"),
-    answer=list,
+    answer=NoHint,
     check=lambda checker, call, answer, event, pods: checker.queueing_hints(call, answer, len(pods)),
     check_one=lambda checker, call, answer: answer,
 )

@@ -44,6 +44,7 @@ from berth_host.rpc.call_rules import Policy
 from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord, EarlyScores, Part
 from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
 from berth_host.rpc.group_client import GroupClient
+from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
 from berth_host.rpc.relay import PluginRelay, StandIn
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
 from berth_host.rpc.scores import ScoreOutcome, no_scores, normalize, score_error, zeros
@@ -194,13 +195,13 @@ class PluginClient(GroupClient):
         """Return what `sort_keys` would, for one pod; None where the answer has to be awaited."""
         return self._relay.ask_at_once(calls.SORT_KEYS, (pod,), _without_key)
 
-    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[bool]:
-        """Return one hint per pod: True where no answer came, so that no pod is forgotten."""
+    async def queueing_hints(self, event: ClusterEvent, pods: Sequence[Pod]) -> list[HintAnswer]:
+        """Return one hint per pod: NO_HINT where no answer came."""
         return await ask_batch(
             self._relay, calls.QUEUEING_HINTS, pods, lambda asked: (event, asked), _without_hint
         )
 
-    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool | None:
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> HintAnswer | None:
         """Return what `queueing_hints` would, for one pod; None where the answer has to be awaited."""
         return self._relay.ask_at_once(calls.QUEUEING_HINTS, (event, pod), _without_hint)
 
@@ -520,5 +521,5 @@ def _without_key(policy: Policy, failure: PluginError) -> bytes:
     return b""
 
 
-def _without_hint(policy: Policy, failure: PluginError) -> bool:
-    return True
+def _without_hint(policy: Policy, failure: PluginError) -> HintAnswer:
+    return NO_HINT

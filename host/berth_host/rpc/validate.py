@@ -39,6 +39,7 @@ from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import Reserved
+from berth_host.rpc.hint_answer import HintAnswer
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
 MAX_PATCHES: Final = 64
@@ -115,7 +116,7 @@ class Checker:
             self.violation(call, f"answered a sort key of {len(key)} bytes; {MAX_KEY_BYTES} is the limit")
         return key
 
-    def queueing_hints(self, call: AnyCall, hints: Sequence[bool], count: int) -> list[bool]:
+    def queueing_hints(self, call: AnyCall, hints: Sequence[HintAnswer], count: int) -> list[HintAnswer]:
         """Check that there is one hint per pod."""
         self._count(call, len(hints), count, "hints")
         return list(hints)

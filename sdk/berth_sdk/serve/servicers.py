@@ -137,8 +137,9 @@ class QueueServicer(QueueServiceServicer):
             raise CallRefusedError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the event cannot be read: {err}"
             ) from err
-        hints = []
-        for pod in map(decode_queued_pod, request.pods):
+        hints: list[bool] = []
+        errors: list[int] = []
+        for place, pod in enumerate(map(decode_queued_pod, request.pods)):
             try:
                 hints.append(
                     self._ask(
@@ -150,7 +151,8 @@ class QueueServicer(QueueServiceServicer):
                 )
             except CallRefusedError:
                 hints.append(True)
-        return queue_pb2.QueueingHintsResponse(queue=hints)
+                errors.append(place)
+        return queue_pb2.QueueingHintsResponse(queue=hints, errors=errors)
 
     def _ask_each(self, request: Any, context: grpc.ServicerContext, method: str, call: _Ask) -> list[Any]:
         pods = map(decode_queued_pod, request.pods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Code, Status
 from prometheus_client.parser import text_string_to_metric_families
 from support.hosts import World, node, pod
+from support.served import default_plugin_server
 from support.serving import recorded
 
 RECORDED = {family["name"]: family for family in recorded("metrics")["families"]}
@@ -291,3 +293,50 @@ async def test_reset_sets_all_metrics_to_zero_but_gauges() -> None:
         assert again.of("scheduler_schedule_attempts_total", "result") == {("scheduled",): 1}
         took_part = again.of("scheduler_plugin_evaluation_total", "plugin", "extension_point")
         assert took_part["NodeName", "Filter"] == 1
+
+
+async def _hints_of_a_broken_term(emulated_version: str, configuration: str = "") -> tuple[Series, int]:
+    """The hints of NodeAffinity after a node was added, and how often the pod was tried."""
+    expression = {"key": "size", "operator": "Gt", "values": ["150.1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    tried = 0
+
+    def attempted(_: object) -> None:
+        nonlocal tried
+        tried += 1
+
+    objects = [node("n1"), pod("broken", affinity=affinity)]
+    async with World(
+        objects, configuration=configuration, emulated_version=emulated_version, on_attempt=attempted
+    ) as world:
+        await world.settle()
+        world.server.create(node("n2", labels={"size": "200"}))
+        await world.settle()
+        world.clock.advance(2)
+        await world.settle()
+        shown = await samples(world)
+        hints = shown.of("scheduler_queueing_hint_execution_duration_seconds_count", "plugin", "hint")
+        return {key: count for key, count in hints.items() if key[0] == "NodeAffinity"}, tried
+
+
+@pytest.mark.parametrize("emulated_version", ["", "1.36"])
+async def test_hint_that_ends_in_an_error_is_shown_as_one_and_the_pod_is_tried_again(
+    emulated_version: str,
+) -> None:
+    assert await _hints_of_a_broken_term(emulated_version) == ({("NodeAffinity", "Error"): 1}, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("emulated_version", ["", "1.36"])
+async def test_served_hint_that_ends_in_an_error_is_shown_as_one_too(
+    emulated_version: str, tmp_path: Path
+) -> None:
+    with default_plugin_server(tmp_path) as endpoint:
+        served = (
+            "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 60s\n"
+            f"plugins: [{{name: NodeAffinity, endpoint: '{endpoint}'}}]\n"
+        )
+        hints, tried = await _hints_of_a_broken_term(emulated_version, served)
+    assert hints == {("NodeAffinity", "Deferred"): 1, ("NodeAffinity", "Error"): 1}
+    assert tried == 2

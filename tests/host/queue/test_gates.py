@@ -298,7 +298,7 @@ def test_late_hints_call_no_gate_anew_while_its_answer_is_awaited() -> None:
     for _ in range(4):
         bench.queue.move_all(label_changed("other"))
     for question in hints.hint_questions:
-        bench.queue.hint_answered(question, helps=True)
+        bench.queue.hint_answered(question, answer=True)
     assert len(gate.gate_questions) == 2
     # Three of the events may be newer than the answer.
     bench.queue.gate_answered(gate.gate_questions[1], Status.unresolvable("closed"))
@@ -306,7 +306,7 @@ def test_late_hints_call_no_gate_anew_while_its_answer_is_awaited() -> None:
     bench.queue.gate_answered(gate.gate_questions[2], Status.unresolvable("closed"))
     assert (bench.pool, len(gate.gate_questions)) == (["a"], 3)
     bench.queue.move_all(label_changed("other"))
-    bench.queue.hint_answered(hints.hint_questions[-1], helps=True)
+    bench.queue.hint_answered(hints.hint_questions[-1], answer=True)
     bench.queue.gate_answered(gate.gate_questions[3], Status.success())
     assert bench.active == ["a"]
 

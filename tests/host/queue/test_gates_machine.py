@@ -153,7 +153,7 @@ class LateGates(RuleBasedStateMachine):
     @precondition(lambda self: self.hints.hint_questions)
     @rule()
     def hint_comes(self) -> None:
-        self.queue.hint_answered(self.hints.hint_questions.pop(0), helps=True)
+        self.queue.hint_answered(self.hints.hint_questions.pop(0), answer=True)
 
     @rule()
     def answer_all(self) -> None:

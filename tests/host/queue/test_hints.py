@@ -6,6 +6,7 @@ import pytest
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.registrations import Registration
 from berth_host.queue.seams import HintQuestion, HintVerdict, QueueConfig
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.selectors import LabelSelector
 from support.queue_parts import ASK_NODE_ADD, NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
@@ -81,6 +82,14 @@ def test_hint_that_raises_counts_as_yes() -> None:
     bench.queue.move_all(node_added())
     assert bench.backing_off == ["a"]
     assert bench.notes.raised == [("Fit", "QueueingHint")]
+    assert bench.notes.hints == [("Fit", "NodeAdd", "a", HintVerdict.ERROR)]
+
+
+def test_hint_of_a_call_that_failed_is_an_error_and_counts_as_yes() -> None:
+    bench = asking(lambda question: NO_HINT)
+    bench.parked("a", "Fit")
+    bench.queue.move_all(node_added())
+    assert bench.backing_off == ["a"]
     assert bench.notes.hints == [("Fit", "NodeAdd", "a", HintVerdict.ERROR)]
 
 
@@ -188,6 +197,18 @@ def test_pod_stays_in_the_pool_until_a_served_hint_arrives(slow: SlowPlugin) -> 
     bench.queue.hint_answered(slow.hint_questions[0], True)
     assert bench.backing_off == ["a"]
     assert bench.notes.entered[-1] == ("backoff", "NodeAdd")
+
+
+def test_served_hint_that_failed_is_recorded_as_an_error_and_counts_as_yes(slow: SlowPlugin) -> None:
+    bench = asking(slow.hint)
+    bench.parked("a", "Fit")
+    bench.queue.move_all(node_added())
+    bench.queue.hint_answered(slow.hint_questions[0], NO_HINT)
+    assert bench.backing_off == ["a"]
+    assert bench.notes.hints == [
+        ("Fit", "NodeAdd", "a", HintVerdict.DEFERRED),
+        ("Fit", "NodeAdd", "a", HintVerdict.ERROR),
+    ]
 
 
 def test_served_hint_that_says_no_changes_nothing(slow: SlowPlugin) -> None:

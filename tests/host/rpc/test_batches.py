@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
@@ -75,7 +76,7 @@ async def test_exception_about_one_pod_leaves_the_answers_about_the_others(clien
     assert bad.code is Code.ERROR
     assert "failed at PreEnqueue: ValueError: no word about this pod" in bad.message
     assert await client.sort_keys(pods) == [b"", b"web", b"db"]
-    assert await client.queueing_hints(EVENT, [pod.pod for pod in pods]) == [True, False, False]
+    assert await client.queueing_hints(EVENT, [pod.pod for pod in pods]) == [NO_HINT, False, False]
 
 
 async def test_plugin_that_raises_about_every_pod_is_asked_until_its_circuit_opens(

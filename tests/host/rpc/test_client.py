@@ -10,6 +10,7 @@ import pytest
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import ScoreNormalization
@@ -182,7 +183,7 @@ async def test_score_that_fails_ends_the_cycle_in_kube_schedulers_words() -> Non
 async def test_queue_questions_without_an_answer_have_their_fallbacks() -> None:
     client = local_client(Broken())
     assert await client.sort_keys([QUEUED]) == [b""]
-    assert await client.queueing_hints(EVENT, [QUEUED.pod]) == [True]
+    assert await client.queueing_hints(EVENT, [QUEUED.pod]) == [NO_HINT]
 
 
 async def test_pre_enqueue_with_policy_ignore_lets_the_pods_in_and_says_why() -> None:

@@ -23,6 +23,7 @@ from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord
 from berth_host.rpc.group_cycle import GroupCycle
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -203,7 +204,7 @@ async def queueing_hints(asked: Asked, rng: random.Random) -> bool:
     hints = await asked.client.queueing_hints(
         ClusterEvent(resource="Node", action="update.labels", old=node, new=node), pods
     )
-    return len(hints) == len(pods) and all(isinstance(hint, bool) for hint in hints)
+    return len(hints) == len(pods) and all(hint in (True, False, NO_HINT) for hint in hints)
 
 
 async def pre_filter(asked: Asked, rng: random.Random) -> bool:

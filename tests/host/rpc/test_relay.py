@@ -14,6 +14,7 @@ from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.cycle import CycleRecord
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
@@ -286,7 +287,7 @@ def test_question_of_the_queue_that_raises_follows_the_policy_and_is_counted() -
     plugin = Queues()
     plugin.broken = True
     client, answers = asked_at_once(plugin)
-    assert [answers[0].code, *answers[1:]] == [Code.ERROR, b"", True]  # type: ignore[attr-defined]
+    assert [answers[0].code, *answers[1:]] == [Code.ERROR, b"", NO_HINT]  # type: ignore[attr-defined]
     assert [client.stats.of(call).failures for call in QUEUE_CALLS] == [{"raised": 1}] * 3
     assert client.is_failing
 

@@ -22,6 +22,7 @@ from berth_host.rpc.call import AnyCall, Lane
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import MAX_STEPS
+from berth_host.rpc.hint_answer import NO_HINT, HintAnswer, NoHint
 from berth_host.rpc.served.link import Method
 from berth_host.rpc.served.replies import READERS, ReplyReader
 from berth_host.rpc.served.requests import FIELDS, Asking, Field, RequestWriter, Written
@@ -56,6 +57,8 @@ class CallCodec:
         self._listed = next((field.name for field in fields if field.is_repeated), "")
         if answer is list:
             self._read = self._read_list
+        elif answer is NoHint:
+            self._read = self._read_hints
         elif answer is Verdicts:
             self._read = self._read_statuses
         elif answer is np.ndarray:
@@ -118,6 +121,16 @@ class CallCodec:
             return list(items)
         read = READERS[field.message_type.name]
         return [read(reader, item) for item in items]
+
+    def _read_hints(self, reader: ReplyReader, message: Any, scores: bytes | None) -> list[HintAnswer]:
+        """Return one hint for each pod of a batch."""
+        hints: list[HintAnswer] = self._read_list(reader, message, scores)
+        reader.bound(len(message.errors), len(hints), "errors")
+        for place in message.errors:
+            if place >= len(hints):
+                reader.violation(f"errors names pod {place} of {len(hints)}")
+            hints[place] = NO_HINT
+        return hints
 
     def _read_statuses(self, reader: ReplyReader, message: Any, _scores: bytes | None) -> Verdicts:
         """Return one verdict for each scenario."""

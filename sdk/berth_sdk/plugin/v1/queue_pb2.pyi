@@ -306,18 +306,26 @@ class QueueingHintsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
         """REQUIRED: aligned with `pods`; true: the host tries the pod again; false: the pod goes on waiting."""
+
+    @_builtins.property
+    def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """OPTIONAL: the positions in `pods` of those whose hint ended in an error, which the host records as such. Their
+        `queue` is true. Unset: no hint did.
+        """
 
     def __init__(
         self,
         *,
         queue: _abc.Iterable[_builtins.bool] | None = ...,
+        errors: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ import pytest
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
 from berth_sdk.results import NodeRejections, QueuedPod
@@ -707,4 +708,8 @@ async def test_hints_are_asked_with_the_event_and_default_to_yes(tmp_path: Path)
         assert (request.event.resource, request.event.action) == ("Node", "update.labels")
         assert b'"n1"' in request.event.new_object.raw
         plugin.once("QueueingHints", lambda _: queue_pb2.QueueingHintsResponse(queue=[True]))
-        assert await host.client.queueing_hints(event, pods) == [True, True]
+        assert await host.client.queueing_hints(event, pods) == [NO_HINT, NO_HINT]
+        for errors, wanted in (([1], [False, NO_HINT]), ([2], [NO_HINT, NO_HINT])):
+            answer = queue_pb2.QueueingHintsResponse(queue=[False, True], errors=errors)
+            plugin.once("QueueingHints", lambda _, answer=answer: answer)
+            assert await host.client.queueing_hints(event, pods) == wanted
