@@ -17,8 +17,9 @@ from berth_sdk.errors import QuantityError
 NANO: Final = 10**9
 _POWERS_OF_TEN: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS_OF_TWO: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+# No part gives digits back to another: a long text that is no quantity is refused in one pass.
 _PATTERN: Final = re.compile(
-    r"([+-]?)0*(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d{1,18})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?)",
+    r"([+-]?)(?=\.?\d)(\d*+)\.?+(\d*+)(?:[eE]([+-]?\d{1,18})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?)",
     re.ASCII,
 )
 _MAX_INT64: Final = 2**63 - 1
@@ -35,9 +36,8 @@ def _parse(text: str) -> int:
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise QuantityError(text)
-    sign, whole, decimals, only_decimals, exponent, suffix = match.groups()
-    decimals = decimals or only_decimals or ""
-    digits = ((whole or "") + decimals).lstrip("0")
+    sign, whole, decimals, exponent, suffix = match.groups()
+    digits = (whole + decimals).lstrip("0")
     if not digits:
         return 0
     power = int(exponent) if exponent else _POWERS_OF_TEN.get(suffix or "", 0)

@@ -140,6 +140,13 @@ def test_binary_quantities_are_capped_before_they_are_added() -> None:
     assert nano_value("20E") == 20 * 10**27
 
 
+@pytest.mark.parametrize("digits", ["0", "1", "0.0"])
+def test_long_text_that_is_no_quantity_is_refused_in_one_pass(digits: str) -> None:
+    # With a pattern that goes back, this does not end within a lifetime.
+    with pytest.raises(QuantityError):
+        nano_value(digits[:-1] + digits[-1] * 1_000_000 + "x")
+
+
 def test_error_quotes_no_enormous_text_whole() -> None:
     with pytest.raises(QuantityError) as caught:
         nano_value("1x" * 5_000)

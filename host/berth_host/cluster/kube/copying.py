@@ -16,12 +16,14 @@ from berth_sdk.json.objects import finish, object_steps
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.page_limits import PageLimit
 from berth_host.cluster.kube.reading import ObjectReader, read_whole_page
 from berth_host.cluster.kube.resources import PENDING_OR_RUNNING, ApiResource, Resources, built_in
+from berth_host.cluster.kube.session import AnswerTooLargeError
 from berth_host.errors.cluster import ForbiddenError, NotFoundError, UnreadableClusterError
 from berth_host.model.compact_json import compact_json
 
-_PAGE_SIZE: Final = "500"
+_PAGE_SIZE: Final = 500
 _NODES: Final = "nodes"
 
 
@@ -75,16 +77,25 @@ async def _resources(client: KubeClient) -> Sequence[ApiResource]:
 
 
 async def _listed(client: KubeClient, found: ApiResource) -> AsyncIterator[dict[str, Any]]:
-    query = {"limit": _PAGE_SIZE}
+    limit = PageLimit(_PAGE_SIZE)
+    query: dict[str, str] = {}
     if found.field_selector == PENDING_OR_RUNNING:
         query["fieldSelector"] = found.field_selector
     reader = ObjectReader(found.kind)
     while True:
-        answer = await client.send("GET", found.path(), query=query, resource=found.name)
+        query["limit"] = str(limit.now)
+        try:
+            answer = await client.send(
+                "GET", found.path(), query=query, resource=found.name, most_bytes=limit.most_bytes
+            )
+        except AnswerTooLargeError:
+            limit.was_too_large()
+            continue
         try:
             page = await read_whole_page(reader, answer)
         except ValueError as err:
             raise client.no_json(err, found.name, "") from err
+        limit.came(len(answer), len(page.items))
         for item in page.items:
             item["metadata"].pop("managedFields", None)
             yield {**item, "apiVersion": found.api_version, "kind": found.kind}

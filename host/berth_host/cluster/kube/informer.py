@@ -31,7 +31,7 @@ from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.late_order import LateOrder
-from berth_host.cluster.kube.late_reading import LateReader
+from berth_host.cluster.kube.late_reading import LateObject, LateReader, Reading
 from berth_host.cluster.kube.page_limits import PageLimit
 from berth_host.cluster.kube.reading import (
     INLINE_BYTES,
@@ -114,6 +114,12 @@ class View:
         """Hand over the deletion of an object of which only the identity was read."""
         self._remove(ref.key, ref.uid, lambda: self._remembered(ref.key, (ref.uid, ref.resource_version)))
 
+    def remove_replaced(self, ref: ObjectRef) -> None:
+        """Hand over the deletion of an earlier object whose name another object has now."""
+        known = self._known.get(ref.key)
+        if known is not None and known[0] != ref.uid:
+            self._remove(ref.key, known[0], lambda: self._remembered(ref.key, known))
+
     def _remove(self, key: str, uid: str, last: Callable[[], KubeObject]) -> None:
         known = self._known.get(key)
         if known is None or known[0] != uid:
@@ -181,6 +187,8 @@ IDLE_S: Final = 150.0
 """Seconds of silence after which a connection counts as lost; the server sends a bookmark every minute."""
 STEADY_S: Final = 5.0
 """Seconds after which a watch counts as successful: the backoff before the next watch starts again."""
+AGAIN_TIMEOUT_S: Final = 10.0
+"""How long an object that is asked for again may take, in seconds; others wait to be read meanwhile."""
 FIRST_LATE_S: Final = 10.0
 """How long the first list waits, in seconds, for its objects that are read late."""
 _KINDS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
@@ -237,6 +245,8 @@ class Informer:
         self._fault: ClusterError | None = None
         self._skips_at: str | None = None
         self._reader: ObjectReader | None = None
+        self._deep: set[str] = set()
+        """The objects that were said to be read late."""
         self.view: View | None = None
         self.synced = asyncio.Event()
         self.problem = ""
@@ -290,6 +300,7 @@ class Informer:
             raise unserved from err
         await self._delivery.put(self.view.keep_only, [seen])
         await self._delivery.settled()
+        self._deep &= seen
         if not self.synced.is_set():
             await self._late.settled(FIRST_LATE_S)
         self._version = version
@@ -428,6 +439,7 @@ class Informer:
             if not self._late.is_idle:
                 self._late.note(turn, _key(_metadata(item)))
             if kind == "DELETED":
+                self._deep.discard(_key(_metadata(item)))
                 view.remove(item)
             else:
                 view.show(item)
@@ -452,22 +464,25 @@ class Informer:
 
     def _scanned(self, turn: int, size_bytes: int, found: FoundLine | ValueError) -> None:
         """Handle a line whose object was found. `turn`: the line's place among the lines."""
-        if self._fault is not None:
+        is_last = self._late.is_last(turn)
+        if self._fault is not None and is_last:
             return  # the line comes again
         if isinstance(found, ValueError):
-            self._unreadable(str(found))
+            self._unreadable(str(found), comes_again=is_last)
             return
         item = found.item
         if found.type == "ERROR":
-            self._fault = _fault_of(self.name, _status_in(item))
-            self._close()
+            if self._fault is None:
+                self._fault = _fault_of(self.name, _status_in(item))
+                self._close()
             return
         if found.type not in _KINDS or item is None or not item.ref.resource_version:
-            self._unreadable("no type of event, or no object with a version")
+            self._unreadable("no type of event, or no object with a version", comes_again=is_last)
             return
-        if self._late.is_last(turn):
+        if is_last and self._version:
             self._version = item.ref.resource_version
-        self._well()
+        if self._fault is None:
+            self._well()
         view = self.view
         if view is None or found.type == "BOOKMARK" or self._late.is_overtaken(turn, item.ref.key):
             return
@@ -476,6 +491,7 @@ class Informer:
             return
         self._late.note(turn, item.ref.key)
         if found.type == "DELETED":
+            self._deep.discard(item.ref.key)
             view.remove_unread(item.ref)
         else:
             self._read_found(item, turn)
@@ -498,17 +514,46 @@ class Informer:
         if turn is None:
             turn = self._late.next_turn()
             self._late.note(turn, item.ref.key)
-        log.info("watch.object_is_deep", kind=self.name, object=item.ref.key, size_bytes=len(item.content))
+        ref, size_bytes = item.ref, len(item.content)
+        if self.view is not None:
+            self.view.remove_replaced(ref)
+        if ref.key not in self._deep:
+            self._deep.add(ref.key)
+            log.info("watch.object_is_deep", kind=self.name, object=ref.key, size_bytes=size_bytes)
         self._late.read(
-            item.ref.namespace,
-            self._reader.read(item.content),
-            len(item.content),
-            partial(self._was_read, item.ref, len(item.content), turn),
+            LateObject(
+                key=(self.name, ref.key),
+                namespace=ref.namespace,
+                size_bytes=size_bytes,
+                steps=self._reader.read(item.content),
+                again=partial(self._again, ref),
+                is_wanted=lambda: not self._late.is_overtaken(turn, ref.key),
+            ),
+            partial(self._was_read, ref, size_bytes, turn),
         )
 
+    async def _again(self, ref: ObjectRef) -> Reading:
+        """Ask for an object whose bytes were not held, as it is now. Raises ClusterError.
+
+        Lists it, as the right to list is there.
+        """
+        assert self._reader is not None
+        resource = await self._resources.resolve(self.name)
+        selectors = list(_selection(resource).values())
+        answer = await self._client.send(
+            "GET",
+            resource.path(ref.namespace),
+            query={"fieldSelector": ",".join([*selectors, f"metadata.name={ref.name}"])},
+            timeout_s=AGAIN_TIMEOUT_S,
+            resource=self.name,
+            key=ref.key,
+            limited=False,
+        )
+        return self._reader.only_item(answer)
+
     def _was_read(self, ref: ObjectRef, size_bytes: int, turn: int, item: Any) -> None:
-        if self._late.is_overtaken(turn, ref.key):
-            return
+        if item is None or self._late.is_overtaken(turn, ref.key):
+            return  # the deletion, or a later state, comes by itself
         if isinstance(item, ValueError):
             self._broken(ref.resource_version, f"{size_bytes} bytes that are no JSON: {item}", ref.key)
             return
@@ -522,12 +567,14 @@ class Informer:
         except NoObjectError as err:
             self._broken(ref.resource_version, str(err), ref.key)
 
-    def _unreadable(self, error: str) -> None:
+    def _unreadable(self, error: str, *, comes_again: bool = True) -> None:
         """Reconnect once to get the line again, in case the connection damaged it; the next time list anew,
-        as the line may have been about any object.
+        as the line may have been about any object. `comes_again`: False if later lines were handled.
         """
         self._broken(self._version, error)
-        if self._skips_at == self._version:
+        if not comes_again:
+            self._version = ""
+        if not comes_again or self._skips_at == self._version:
             self._fault = GoneError(self.name, "", f"a line of the watch is not an event: {error}")
         else:
             self._skips_at = self._version

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from berth_host.cluster.kube.late_reading import LateReader
+from berth_host.cluster.kube.late_reading import LateObject, LateReader
 
 
 class LateOrder:
@@ -48,8 +48,9 @@ class LateOrder:
         return not self._waiting_count
 
     def note(self, turn: int, key: str) -> None:
-        """Note the turn of an object's change."""
-        self._shown[key] = turn
+        """Note the turn of an object's change, if the order needs to be known."""
+        if self._waiting_count:
+            self._shown[key] = turn
 
     def is_overtaken(self, turn: int, key: str) -> bool:
         """Return True if a later change of the object, or a later list, was handed over."""
@@ -60,10 +61,11 @@ class LateOrder:
         self._begin()
         self.reader.scan(steps, size_bytes, partial(self._end, done))
 
-    def read(self, namespace: str, steps: Any, size_bytes: int, done: Callable[[Any], None]) -> None:
+    def read(self, item: LateObject, done: Callable[[Any], None]) -> None:
         """Queue the reading of an object."""
         self._begin()
-        self.reader.read(namespace, steps, size_bytes, partial(self._end, done))
+        if self.reader.read(item, partial(self._end, done)):
+            self._waiting_count -= 1
 
     async def settled(self, timeout_s: float) -> None:
         """Wait until everything is read, at most `timeout_s`."""

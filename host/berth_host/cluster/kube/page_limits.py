@@ -1,8 +1,8 @@
 """`PageLimit`: how many objects a list asks for at once, by the bytes of the pages before.
 
-Used by `informer` and `calls`. Objects may have 1.5 MB each, so a page of a fixed number of them could take
-more memory than the host may have. The first page is small; a page that grows beyond MOST_BYTES while it is
-read is given up (`session.AnswerTooLargeError`), and asked for again with a lower limit.
+Used by `informer`, `calls` and `copying`. Objects may have 1.5 MB each, so a page of a fixed number of them
+could take more memory than the host may have. The first page is small; a page that grows beyond MOST_BYTES
+while it is read is given up (`session.AnswerTooLargeError`), and asked for again with a lower limit.
 """
 
 from __future__ import annotations

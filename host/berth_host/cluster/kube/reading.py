@@ -163,6 +163,16 @@ class ObjectReader:
                 return (yield from self.read(one.content))
         return read_json(document)
 
+    def only_item(self, document: bytes) -> Generator[None, None, Any]:
+        """Read a list of one object of any depth; return the object, or None for an empty list.
+
+        Raises NoListError, and ValueError for no JSON.
+        """
+        page = yield from self.scanned_page(document)
+        for one in page.late:
+            page.items.append((yield from self.read(one.content)))
+        return page.items[0] if page.items else None
+
     def parsed(self, content: bytes) -> Steps:
         """Return an object that was found, or None if only `read` can read it."""
         try:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.informer import Keeps, WatchTimes
-from berth_host.cluster.kube.late_reading import BURST_BYTES, BYTES_PER_S, LateReader
+from berth_host.cluster.kube.late_order import LateOrder
+from berth_host.cluster.kube.late_reading import (
+    BURST_BYTES,
+    BYTES_PER_S,
+    MAX_HELD_BYTES,
+    LateObject,
+    LateReader,
+    Reading,
+)
 from berth_host.cluster.kube.reading import ObjectReader, in_slices
+from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import ManualClock
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import ObjectRef
@@ -208,26 +218,162 @@ async def test_opaque_parameters_stay_the_bytes_that_their_owner_wrote(
     assert parameters in sent.raw
 
 
-async def test_late_reading_is_bounded_by_namespace_and_others_are_not_kept_waiting() -> None:
-    clock = ManualClock(0.0)
-    late = LateReader(clock)
+async def test_line_that_is_scanned_late_counts_although_the_watch_ended_before(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    spec = b'{"a":' * 6_000 + b"1" + b"}" * 6_000
+    api.answers.append(Answer("GET", "/widgets", 200, listed(widget("a", 5, b"{}"), widget("b", 6, b"{}"))))
+    # The damaged line ends the watch at once; the next one begins after version 12.
+    lines = [line("DELETED", widget("a", 11, spec)), line("MODIFIED", widget("b", 12, b"{}")), b"damaged\n"]
+    api.raw_lines["widgets"] = [[b"".join(lines)]]
+    await followed.start(seen.handle, ["example.com/widgets"])
+    await until(lambda: seen.objects["example.com/widgets"] == {"default/b": ("u-b", "12")})
+    assert followed.informers["example.com/widgets"].relist_count == 0
+
+
+async def test_damaged_line_that_is_scanned_late_leads_to_a_list_if_later_lines_were_handled(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    api.max_watch_s = 0.05
+    await api.put("widgets", "a")
+    await api.put("widgets", "b")
+    await followed.start(seen.handle, ["example.com/widgets"])
+    del api.objects["widgets"]["default/a"]
+    damaged = b'{"type":"DELETED","object":{"text":"' + b"x" * 40_000 + b"\n"
+    api.raw_lines["widgets"] = [[damaged, line("MODIFIED", widget("b", 1_000, b"{}"))]]
+    await until(lambda: set(seen.objects["example.com/widgets"]) == {"default/b"})
+    assert followed.informers["example.com/widgets"].relist_count == 1
+
+
+async def test_object_whose_name_another_one_has_is_gone_before_that_one_is_read(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    api.max_watch_s = 0.05
+    # After this one, no deep object of the namespace is read for some seconds of the fake clock.
+    greedy = widget("greedy", 6, b'{"text":"%b","deep":%b}' % (b"x" * (BURST_BYTES + 2**20), DEEP))
+    api.answers.append(Answer("GET", "/widgets", 200, listed(widget("a", 5, b"{}"), greedy)))
+    await followed.start(seen.handle, ["example.com/widgets"])
+    known = dict(seen.objects["example.com/widgets"])
+    assert known == {"default/a": ("u-a", "5"), "default/greedy": ("u-greedy", "6")}
+    # To the next watch, and to the list after it.
+    gone = line("ERROR", b'{"kind":"Status","code":410,"message":"too old resource version"}')
+    api.answers.append(Answer("GET", "/widgets", 200, gone))
+    another = widget("a", 9).replace(b"u-a", b"u-new")
+    api.answers.append(Answer("GET", "/widgets", 200, listed(another, greedy, version=20)))
+    await until(lambda: len(seen.events) == 3)
+    assert seen.events[2].new is None
+    assert set(seen.objects["example.com/widgets"]) == {"default/greedy"}
+
+
+async def read_again() -> Reading:
+    return ObjectReader("Widget").read(widget("again", 1))
+
+
+def late_widget(
+    name: str, size_bytes: int, namespace: str = "default", again: Callable[[], Any] = read_again
+) -> LateObject:
+    return LateObject(
+        key=name,
+        namespace=namespace,
+        size_bytes=size_bytes,
+        steps=ObjectReader("Widget").read(widget(name, 1, namespace=namespace)),
+        again=again,
+        is_wanted=lambda: True,
+    )
+
+
+@pytest.fixture
+def late(clock: ManualClock) -> Iterator[LateReader]:
+    made = LateReader(clock)
+    yield made
+    made.stop()
+
+
+async def test_late_reading_is_bounded_by_namespace_and_others_are_not_kept_waiting(
+    late: LateReader, clock: ManualClock
+) -> None:
     done: list[str] = []
 
     def tell(name: str, _: object) -> None:
         done.append(name)
 
-    reader = ObjectReader("Widget")
     for i in range(4):
-        late.read("greedy", reader.read(widget(f"g{i}", 1)), BURST_BYTES, partial(tell, f"g{i}"))
-    late.read("modest", reader.read(widget("m", 1)), 1_000, partial(tell, "m"))
+        late.read(late_widget(f"g{i}", BURST_BYTES, "greedy"), partial(tell, f"g{i}"))
+    late.read(late_widget("m", 1_000, "modest"), partial(tell, "m"))
     await until(lambda: len(done) == 3)
     assert sorted(done) == ["g0", "g1", "m"]
     assert late.waiting_count == 2
-    clock.advance_to(BURST_BYTES / BYTES_PER_S + 0.01)
+    now_s = clock.monotonic_s()
+    clock.advance_to(now_s + BURST_BYTES / BYTES_PER_S + 0.01)
     await until(lambda: len(done) == 4)
-    clock.advance_to(2 * BURST_BYTES / BYTES_PER_S + 0.02)
+    clock.advance_to(now_s + 2 * BURST_BYTES / BYTES_PER_S + 0.02)
     await until(lambda: len(done) == 5)
-    late.stop()
+
+
+async def test_bytes_that_wait_are_bounded_and_the_rest_is_asked_for_again(
+    late: LateReader, clock: ManualClock
+) -> None:
+    asked: list[str] = []
+    done: list[Any] = []
+
+    async def again(name: str) -> Reading:
+        asked.append(name)
+        if asked.count(name) == 1 and name == "w9":
+            raise UnavailableError("widgets", name, "lost")
+        return ObjectReader("Widget").only_item(listed(widget(name, 2)))
+
+    for i in range(10):
+        late.read(late_widget(f"w{i}", 2**20, again=partial(again, f"w{i}")), done.append)
+    assert late.held_bytes == {"default": MAX_HELD_BYTES}
+    # The watches go on.
+    await asyncio.wait_for(late.has_room(), 5)
+    for _ in range(20):
+        clock.advance_to(clock.monotonic_s() + 10)
+        await asyncio.sleep(0.01)
+    await until(lambda: len(done) == 10)
+    assert asked == ["w4", "w5", "w6", "w7", "w8", "w9", "w9"]
+    assert (late.waiting_count, late.held_bytes) == (0, {})
+    assert {item["metadata"]["resourceVersion"] for item in done} == {"1", "2"}
+
+
+async def test_later_state_of_an_object_takes_the_place_of_an_earlier_one(late: LateReader) -> None:
+    done: list[str] = []
+
+    def tell(name: str, _: object) -> None:
+        done.append(name)
+
+    replaced = [late.read(late_widget("a", 2**20), partial(tell, str(i))) for i in range(1_000)]
+    assert replaced == [False] + [True] * 999
+    assert (late.waiting_count, late.held_bytes["default"]) == (1, 2**20)
+    await until(lambda: bool(done))
+    assert done == ["999"]
+
+
+async def test_error_with_one_object_ends_the_reading_of_no_other(late: LateReader) -> None:
+    def fails() -> Iterator[None]:
+        yield
+        raise KeyError("wrong")
+
+    done: list[Any] = []
+    late.scan(fails(), 10, done.append)  # type: ignore[arg-type]
+    late.read(late_widget("a", 10), done.append)
+    await until(lambda: len(done) == 2)
+    assert isinstance(done[0], ValueError)
+    assert done[1]["metadata"]["name"] == "a"
+
+
+async def test_order_of_changes_is_kept_only_while_anything_is_read_late(late: LateReader) -> None:
+    order = LateOrder(late)
+    for i in range(10):
+        order.note(order.next_turn(), f"claim-{i}")
+    assert not any(order.is_overtaken(0, f"claim-{i}") for i in range(10))
+    order.read(late_widget("a", 10), lambda _: None)
+    order.note(order.next_turn(), "a")
+    assert order.is_overtaken(1, "a")
+    order.read(late_widget("a", 10), lambda _: None)
+    await order.settled(5)
+    assert order.is_idle
+    assert not order.is_overtaken(1, "a")
 
 
 async def test_large_object_is_read_in_slices_beside_other_tasks() -> None:

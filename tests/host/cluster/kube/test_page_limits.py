@@ -5,6 +5,8 @@ from __future__ import annotations
 from berth_host.cluster.kube import page_limits
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.cluster import KubeCluster
+from berth_host.cluster.kube.connection import Connection
+from berth_host.cluster.kube.copying import copy_cluster
 from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.cluster.kube.page_limits import FIRST, MOST_BYTES, WANTED_BYTES, PageLimit
 from berth_host.cluster.port import WatchEvent
@@ -143,3 +145,11 @@ async def test_live_list_is_bounded_too(api: KubeApi, client: KubeClient, monkey
     assert [one.ref.name for one in found] == names
     assert seen.limits[:2] == [50, 12]
     await seen.cluster.stop()
+
+
+async def test_copy_of_a_cluster_is_bounded_too(api: KubeApi, monkeypatch: MonkeyPatch) -> None:
+    names = await with_pods(api, monkeypatch, 40, 1500)
+    copied = await copy_cluster(Connection(master=api.url))
+    assert [item["metadata"]["name"] for item in copied.objects() if item["kind"] == "Pod"] == names
+    limits = [int(one.query["limit"]) for one in api.seen("GET", "/pods")]
+    assert limits[:2] == [50, 12]
