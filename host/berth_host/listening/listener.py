@@ -1,6 +1,6 @@
 """`Listener`: accepts the connections of one socket: first the limits, then what the port does with each.
 
-    accept -> Connections.admit -> the first bytes -> a turn -> `serve`: a TLS handshake, or `relay`
+    accept -> a turn -> Connections.admit -> the first bytes -> a turn -> `serve`: a TLS handshake, or `relay`
 
 A handshake costs the loop that schedules 1 to 8 ms of CPU, and a client next to nothing. So it waits for its
 turn, which comes only when the client has sent something.
@@ -12,8 +12,10 @@ import asyncio
 import errno
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from berth_host.listening.connections import UNIX_PEER, Connection, Connections, Phase, peer_of
@@ -29,8 +31,11 @@ BURST_TURNS: Final = 50.0
 """Handshakes: 4 % of the loop's time with the usual keys, 1.5 ms each."""
 LARGE_KEY_TURNS_PER_S: Final = 8.0
 """Handshakes with an RSA key of more than 2048 bits, 8 ms each."""
+LOOKED_AT_PER_S: Final = 2000.0
+"""New connections that leave the kernel's queue: one peer must not fill it, as no peers take turns there."""
 ACCEPTED_PER_S: Final = 200.0
 BURST_ACCEPTED: Final = 200.0
+"""New connections that get a place. Peers take turns, as for handshakes."""
 MOST_IN_A_ROW: Final = 16
 """Connections that are accepted before other work of the loop has its turn."""
 BACKLOG: Final = 512
@@ -60,7 +65,11 @@ class Listener:
         self._connections = connections
         self._serve = serve
         self._turns = TurnQueue(turns_per_s, min(BURST_TURNS, 2 * turns_per_s), clock)
-        self._accepted = TokenBucket(ACCEPTED_PER_S, BURST_ACCEPTED, clock)
+        self._looked_at = TokenBucket(LOOKED_AT_PER_S, LOOKED_AT_PER_S, clock)
+        self._places = TurnQueue(ACCEPTED_PER_S, BURST_ACCEPTED, clock)
+        self._entering: Counter[str] = Counter()
+        self._entering_tasks: set[asyncio.Task[None]] = set()
+        """The connections that wait for a place, and their number by peer."""
         self._turn_within_s = turn_within_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -88,6 +97,8 @@ class Listener:
         """Close the connections that `serve` has not handed on, and wait for their ends."""
         for connection in self._connections.all():
             connection.close()
+        for task in self._entering_tasks:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -101,8 +112,9 @@ class Listener:
         self._pause = loop.call_later(seconds, self._resume)
 
     def _accept(self) -> None:
+        limits = self._connections.limits
         for _ in range(MOST_IN_A_ROW):
-            wait_s = self._accepted.take()
+            wait_s = _AGAIN_S if self._places.waiting_count >= limits.in_all else self._looked_at.take()
             if wait_s > 0:
                 self._pause_for(wait_s)
                 return
@@ -119,36 +131,57 @@ class Listener:
                     )
                 self._pause_for(_AGAIN_S)
                 return
+            peer = peer_of(address)
+            if self._entering[peer] >= limits.of_peer:
+                self._connections.note("refused", peer, "the peer opens connections too fast")
+                sock.close()
+                continue
             sock.setblocking(False)
-            self._begin(sock, peer_of(address))
+            self._begin(sock, peer)
 
     def _begin(self, sock: socket.socket, peer: str) -> None:
-        loop = asyncio.get_running_loop()
-        task: asyncio.Task[None] | None = None
-
-        def close() -> None:
-            if task is not None:
-                task.cancel()
-
-        connection = self._connections.admit(peer, close)
-        if connection is None:
-            sock.close()
-            return
-        task = loop.create_task(self._run(connection, sock))
+        self._entering[peer] += 1
+        task = asyncio.get_running_loop().create_task(self._run(sock, peer))
+        self._entering_tasks.add(task)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, sock, peer))
 
-    async def _run(self, connection: Connection, sock: socket.socket) -> None:
-        """Wait for the first bytes and a turn, and serve the connection. Never raises."""
+    def _ended(self, sock: socket.socket, peer: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task in self._entering_tasks:
+            # Cancelled before it had a place, maybe before its first step.
+            self._entered(task, peer)
+            sock.close()
+
+    def _entered(self, task: asyncio.Task[None], peer: str) -> None:
+        self._entering_tasks.discard(task)
+        self._entering[peer] -= 1
+        if not self._entering[peer]:
+            del self._entering[peer]
+
+    async def _place(self, peer: str) -> Connection | None:
+        """Wait for a turn, and return the connection; None if there is no room."""
+        await self._places.take(peer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._entered(task, peer)
+        return self._connections.admit(peer, partial(_cancel, task))
+
+    async def _run(self, sock: socket.socket, peer: str) -> None:
+        """Wait for a place, the first bytes and a turn, and serve the connection. Never raises."""
         connections = self._connections
+        connection: Connection | None = None
         is_served = False
         try:
             async with asyncio.timeout(self._turn_within_s):
+                connection = await self._place(peer)
+                if connection is None:
+                    return
                 await _readable(sock)
                 connections.spoke(connection, Phase.WAITING)
                 if not _has_bytes(sock):
                     return
-                await self._turns.take(connection.peer)
+                await self._turns.take(peer)
             connections.spoke(connection, Phase.HANDSHAKING)
             is_served = True
             await self._serve(connection, sock)
@@ -162,7 +195,12 @@ class Listener:
         finally:
             if not is_served:
                 sock.close()
-                connections.remove(connection)
+                if connection is not None:
+                    connections.remove(connection)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 async def _readable(sock: socket.socket) -> None:
