@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryFile
+from typing import IO, Final
+
+_OPEN_FILES: Final = Path("/proc/self/fd")
+_NOEXEC_SEAL: Final = 8
+"""MFD_NOEXEC_SEAL, which `vm.memfd_noexec=2` demands and kernels before 6.3 refuse."""
+_MEMORY_FLAGS: Final = (os.MFD_CLOEXEC | _NOEXEC_SEAL, os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else ()
 
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
     """Yield a path at which this process alone reads `content`, until the block ends. Raises OSError.
 
-    The file is in memory. Where the system has no such files, it is a private one in a private folder.
+    The file is in memory, or, where the system refuses that, one without a name, which other processes cannot
+    open. Only a system without /proc has a private file with a name.
     """
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("berth", os.MFD_CLOEXEC)
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
+    if not _OPEN_FILES.is_dir():
+        with NamedTemporaryFile() as named:
+            named.write(content)
+            named.flush()
+            yield named.name
         return
-    with tempfile.NamedTemporaryFile() as file:
+    with _nameless() as file:
         file.write(content)
         file.flush()
-        yield file.name
+        yield str(_OPEN_FILES / str(file.fileno()))
+
+
+def _nameless() -> IO[bytes]:
+    for flags in _MEMORY_FLAGS:
+        with suppress(OSError):
+            return os.fdopen(os.memfd_create("berth", flags), "wb")
+    return TemporaryFile()
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

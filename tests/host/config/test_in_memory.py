@@ -39,6 +39,42 @@ def test_file_has_the_content_and_is_gone_afterwards() -> None:
 
 
 @needs_memory
+def test_system_that_refuses_files_in_memory_gets_one_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's filter of system calls may refuse memfd_create."""
+
+    def refuse(name: str, flags: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with as_file(b"secret") as path:
+        assert not list(tmp_path.iterdir())
+        assert Path(path).read_bytes() == b"secret"
+        assert Path(path).read_bytes() == b"secret"
+    load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self_signed())
+
+
+@needs_memory
+@pytest.mark.parametrize("refused", [8, 0])
+@pytest.mark.usefixtures("no_folder")
+def test_file_in_memory_is_made_with_the_flags_that_the_kernel_takes(
+    refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels before 6.3 do not know MFD_NOEXEC_SEAL; those with `vm.memfd_noexec=2` demand it."""
+    made = os.memfd_create
+
+    def strict(name: str, flags: int) -> int:
+        if flags & 8 == refused:
+            raise PermissionError
+        return made(name, flags & ~8)
+
+    monkeypatch.setattr(os, "memfd_create", strict)
+    load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self_signed())
+
+
+@needs_memory
 @pytest.mark.usefixtures("no_folder")
 def test_key_of_the_secure_port_is_in_no_folder() -> None:
     ServingCertificate(ServingOptions(cert_dir=None)).context(ClientTrust())
