@@ -351,6 +351,8 @@ def _more_arguments(options: dict[str, Any]) -> list[str]:
         arguments += ["--limit", f"{options['limit_s']:g}"]
     if options.get("no_convert"):
         arguments.append("--no-convert")
+    if options.get("emulated_version"):
+        arguments += ["--emulated-version", options["emulated_version"]]
     for given in options.get("remote") or ():
         arguments += ["--remote", given]
     return arguments

@@ -140,6 +140,21 @@ def test_json_lines_repeat_the_command_that_makes_them(
     assert (settings.remote, settings.seed) == (("NodeName", "NodeResourcesFit"), 3)
 
 
+def test_gates_that_1_37_no_longer_has_need_the_version_that_has_them(
+    run: Run, write_case: WriteCase, seen: list[tuple[Workload, Settings]]
+) -> None:
+    gates = {"SchedulerQueueingHints": True, "SidecarContainers": True}
+    file = str(write_case(nodes(1), measured(1), featureGates=gates))
+    done = run("bench", "scheduler-perf", file, "-o", "json", "--emulated-version", "1.36")
+    assert done.exit_code == 0, done.stderr
+    words = shlex.split(json.loads(done.stdout)["command"])
+    assert words[-2:] == ["--emulated-version", "1.36"]
+    ((_, settings),) = seen
+    assert settings.emulated_version == "1.36"
+    refused = run("bench", "scheduler-perf", file)
+    assert (refused.exit_code, "SidecarContainers" in refused.stderr) == (2, True)
+
+
 def test_files_may_be_names_of_kubernetes_own(
     run: Run, write_case: WriteCase, tmp_path: Path, seen: list[tuple[Workload, Settings]]
 ) -> None:

@@ -117,7 +117,9 @@ def test_altered_expectation_is_a_difference(change: Callable[[Json], None], whe
 def test_a_binding_that_fails_is_sent_again(named: str) -> None:
     record = copy.deepcopy(RECORDS["basic-policy-00"])
     places = [
-        i for i, entry in enumerate(record["expected"]["ops"]) if "Pod default/b-0" in entry.get("apiCalls", {})
+        i
+        for i, entry in enumerate(record["expected"]["ops"])
+        if "Pod default/b-0" in entry.get("apiCalls", {})
     ]
     record["ops"][places[0]]["failBind"] = [named]
     difference = outcome(record)[0]

@@ -381,7 +381,12 @@ LIMITS = Situations(
         storage_k8s_io__csinodes=[
             csi_node(name, *limits) for name in ("n1", "n2") for limits in ((1,), (2,), (None,), ())
         ],
-        storage_k8s_io__volumeattachments=[attachment("theirs", "pv-2", "n1")],
+        storage_k8s_io__volumeattachments=[
+            attachment("theirs", "pv-2", "n1"),
+            attachment("theirs", "pv-2", "n2"),
+            attachment("ours", "pv-1", "n1"),
+            attachment("ours", "pv-1", "n2"),
+        ],
     ),
 )
 

@@ -335,7 +335,7 @@ _ASIDE: Final = ("incomplete", "pending")
 
 
 def _pending(host: MeasuredHost) -> Iterator[tuple[Labels, float]]:
-    counts = dict.fromkeys(_ASIDE, 0) | host.queue.counts.pods()
+    counts = {**dict.fromkeys(_ASIDE, 0), **host.queue.counts.pods()}
     for part, count in counts.items():
         yield (part,), count
 

@@ -111,9 +111,7 @@ class TracedClient:
         ask = self._client.queueing_hint_at_once
         return self._at_once(QUEUEING_HINTS, pod, lambda: ask(event, pod), event)
 
-    def _at_once(
-        self, call: AnyCall, pod: Pod, ask: Callable[[], T], event: ClusterEvent | None = None
-    ) -> T:
+    def _at_once(self, call: AnyCall, pod: Pod, ask: Callable[[], T], event: ClusterEvent | None = None) -> T:
         if self.is_served or TRACEPARENT not in pod.annotations:
             return ask()
         with self._span(call, [pod], event) as span:

@@ -78,7 +78,7 @@ class NodeVolumeLimits(Plugin):
         EventInterest(CLAIM_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(VOLUME_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
         EventInterest(CLASS_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
-        EventInterest(ATTACHMENT_EVENT, ("delete",), Hint.ASK_PLUGIN),
+        EventInterest(ATTACHMENT_EVENT, ("add", "update", "delete"), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -143,8 +143,8 @@ class NodeVolumeLimits(Plugin):
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if room appeared, or a missing claim was added.
 
-        Room appears when a limit rises or ends, when a pod or an attachment is deleted, or when a volume of
-        this pod, or of a running one, counts differently.
+        Room appears when a limit rises or ends, when a pod or an attachment is deleted, when a volume of this
+        pod is attached, or when a volume of this pod, or of a running one, counts differently.
         """
         return self._may_help(event, pod) if self._exact_hints else self._helped_in_1_36(event, pod)
 
@@ -168,11 +168,18 @@ class NodeVolumeLimits(Plugin):
             return self._is_concerned(pod, "volume", as_object(subject).ref.name)
         if event.resource == CLASS_EVENT:
             return self._is_concerned(pod, "class", as_object(subject).ref.name)
-        attacher = as_object(event.old).get("spec.attacher") or ""
-        return any(
-            volume.has_claim or (volume.source in IN_TREE and IN_TREE[volume.source].driver == attacher)
-            for volume in pod.volumes
-        )
+        return self._attachment_helps(event, pod)
+
+    def _attachment_helps(self, event: ClusterEvent, pod: Pod) -> bool:
+        """Return True if an attachment that ended may have made room, or if one began that may be of a volume
+        of the pod, which then needs no further room on that node.
+        """
+        if event.new is None or not self._counts_once:
+            return event.old is not None and _may_be_of(as_object(event.old), pod)
+        old = None if event.old is None else as_object(event.old)
+        if old is not None and old.get("spec") == as_object(event.new).get("spec"):
+            return False  # only the attacher's report changed
+        return any(one is not None and _may_be_of(one, pod) for one in (old, as_object(event.new)))
 
     def _serves_more(self, event: ClusterEvent) -> bool:
         """Return True if a limit rose or ended, or a driver that volumes need was installed."""
@@ -291,6 +298,15 @@ class NodeVolumeLimits(Plugin):
             if limit is not None and limit[0] != UNLIMITED and counts[driver] + count > limit[0]:
                 return REASON
         return SUCCESS
+
+
+def _may_be_of(attachment: KubeObject, pod: Pod) -> bool:
+    """Return True if the attacher of a VolumeAttachment may serve a volume of the pod."""
+    attacher = attachment.get("spec.attacher") or ""
+    return any(
+        volume.has_claim or (volume.source in IN_TREE and IN_TREE[volume.source].driver == attacher)
+        for volume in pod.volumes
+    )
 
 
 def _is_looked_at(volume: Any) -> bool:

@@ -15,6 +15,7 @@ from support.waking_objects import (
     TEAM,
     Json,
     asking,
+    attachment,
     away,
     claim,
     claim_of_devices,
@@ -114,6 +115,7 @@ PLAIN = waiter(labels={"app": "web", "tier": "x"})
 LONELY = waiter(labels={"app": "web"}, topologySpreadConstraints=[spread(minDomains=2)])
 LAST = lingering(on("n1", "last", labels={"app": "web"}))
 FRONT = service("front", app="web")
+_ATTACHMENTS = "storage.k8s.io/volumeattachments"
 MISSED = {
     "one of two terms": missed(
         AFFINITY,
@@ -352,8 +354,39 @@ CAUGHT = {
         nodes=[node("n1")],
         pods=[running_with(asking(on("n1", "big"), cpu="1"), "3")],
     ),
+    "the volume of the pod is attached to a node that is full": missed(
+        LIMITS,
+        mounting(waiter(), claimed()),
+        comes(_ATTACHMENTS, attachment("ours", "pv-1", "n1")),
+        nodes=[node("n1")],
+        pods=[mounting(on("n1", "first"), claimed("c2"))],
+        persistentvolumeclaims=[claim("c1", "pv-1"), claim("c2", "pv-2")],
+        persistentvolumes=[volume("pv-1"), volume("pv-2")],
+        storage_k8s_io__csinodes=[csi_node("n1", 1)],
+    ),
+    "an attachment moves to a node that is full": missed(
+        LIMITS,
+        mounting(waiter(), claimed()),
+        comes(_ATTACHMENTS, attachment("ours", "pv-1", "n1")),
+        nodes=[node("n1")],
+        pods=[mounting(on("n1", "first"), claimed("c2"))],
+        persistentvolumeclaims=[claim("c1", "pv-1"), claim("c2", "pv-2")],
+        persistentvolumes=[volume("pv-1"), volume("pv-2")],
+        storage_k8s_io__csinodes=[csi_node("n1", 1)],
+        storage_k8s_io__volumeattachments=[attachment("ours", "pv-1", "n2")],
+    ),
+    "another volume is attached no longer": missed(
+        LIMITS,
+        mounting(waiter(), claimed()),
+        gone(_ATTACHMENTS, attachment("theirs", "pv-2", "n1")),
+        nodes=[node("n1")],
+        persistentvolumeclaims=[claim("c1", "pv-1")],
+        persistentvolumes=[volume("pv-1"), volume("pv-2")],
+        storage_k8s_io__csinodes=[csi_node("n1", 1)],
+        storage_k8s_io__volumeattachments=[attachment("theirs", "pv-2", "n1")],
+    ),
 }
-"""Changes that kube-scheduler 1.36 does not miss: guards."""
+"""Changes that kube-scheduler 1.36 does not miss, or that do not help the pod there: guards."""
 
 
 @pytest.fixture(params=["in_process", "served"])

@@ -258,6 +258,7 @@ def changed(kind: str, old: Json | None, new: Json | None) -> ClusterEvent:
 
 
 CSI_NODE = "storage.k8s.io/CSINode"
+ATTACHMENT = "storage.k8s.io/VolumeAttachment"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,20 @@ CSI_NODE = "storage.k8s.io/CSINode"
         (changed(CSI_NODE, csi_node("a", {}), csi_node("a", {DRIVER: 1})), True),
         (changed("PersistentVolumeClaim", None, claim("d0")), True),
         (changed("PersistentVolumeClaim", None, claim("d9")), False),
-        (changed("storage.k8s.io/VolumeAttachment", attachment("x", "a", "pv"), None), True),
+        (changed(ATTACHMENT, attachment("x", "a", "pv"), None), True),
+        (changed(ATTACHMENT, None, attachment("x", "a", "pv")), True),
+        (
+            changed(
+                "storage.k8s.io/VolumeAttachment", attachment("x", "a", "pv"), attachment("x", "b", "pv")
+            ),
+            True,
+        ),
+        (
+            changed(
+                "storage.k8s.io/VolumeAttachment", attachment("x", "a", "pv"), attachment("x", "a", "pv")
+            ),
+            False,
+        ),
         (ClusterEvent(resource="Pod", action="delete", old=pod_using("x", "d9", node="a")), True),
         (ClusterEvent(resource="Pod", action="delete", old=pod_using("x", "d9")), False),
         (ClusterEvent(resource="Pod", action="delete", old=pod_using("x", node="a")), False),
@@ -283,5 +297,5 @@ async def test_hint_for_an_attachment_and_a_pod_with_an_inline_disk(
     ask: Ask, attacher: str, want: bool
 ) -> None:
     pod = pod_using("web", {"gcePersistentDisk": {"pdName": "x"}})
-    event = changed("storage.k8s.io/VolumeAttachment", attachment("x", "a", "pv", attacher), None)
+    event = changed(ATTACHMENT, attachment("x", "a", "pv", attacher), None)
     assert await ask.hint(plug(), event, pod) is want
