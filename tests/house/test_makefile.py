@@ -12,11 +12,15 @@ from support.places import ROOT
 
 MAKE = shutil.which("make") or "make"
 WITHOUT_VENV = 'case "$2" in *ensurepip*) exit 1;; esac'
+SETTINGS = ("PYTHON", "NEWEST", "VENV", "PYTEST_ARGS")
 PARTS = [f"{part}/pyproject.toml" for part in ("sdk", "plugins", "bench")]
 
 
 def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    # What a `make` above was told (`make test-newest` tells its own) is in the environment, too.
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key not in SETTINGS
+    }
     if path is not None:
         environment["PATH"] = path
     return subprocess.run(
