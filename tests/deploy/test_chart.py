@@ -586,6 +586,7 @@ def test_only_scheduler_listens_where_no_other_machine_reaches_it() -> None:
         pytest.param({"handle": {"bindAddress": "0.0.0.0:10270"}}, "caFile", id="handle in plaintext"),
         pytest.param({"handle": {"tls": {"caFile": "/ca"}}}, "caFile", id="handle that listens nowhere"),
         pytest.param({"handle": {"bindAdress": "x"}}, "bindAdress", id="misspelt"),
+        pytest.param({"bindAddress": "127.0.0.1"}, "bindAddress 127.0.0.1", id="no probe gets there"),
     ],
 )
 def test_wrong_values_are_refused(values: Json, said: str) -> None:
@@ -755,6 +756,19 @@ def notes(folder: Path, namespace: str, values: Json) -> str:
     )
     found: str = yaml.safe_load(done.stdout)["notes"]
     return found
+
+
+def test_notes_say_that_the_network_policy_keeps_prometheus_out(tmp_path: Path) -> None:
+    listed = {"networkPolicy": {"from": [{"namespaceSelector": {}}]}}
+    token = {"name": "token"}
+    for monitor in (
+        {"serviceMonitor": {"enabled": True}},
+        {"podMonitor": {"enabled": True, "credentials": token}},
+    ):
+        watched = {"metrics": monitor}
+        assert "list it in\nnetworkPolicy.from" in notes(tmp_path, "berth-system", watched)
+        for cure in (listed, {"networkPolicy": {"enabled": False}}, {"hostNetwork": True}):
+            assert "WARNING" not in notes(tmp_path, "berth-system", {**watched, **cure})
 
 
 def test_notes_warn_of_the_port_forward_that_readers_get(tmp_path: Path) -> None:
