@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth_sdk.json.reader import MAX_DEPTH, RawJson, reading
 from berth_sdk.json.scanner import ITEMS, Paths, Span, cut, spans
-from berth_sdk.json.writer import is_deeper, shallow
+from berth_sdk.json.writer import is_deeper
 
 Steps = Generator[None, None, Any]
 """Work in steps of a few milliseconds; its result is the generator's return value."""
@@ -56,7 +56,7 @@ def object_steps(
     kind: str, document: bytes, decode: Callable[[bytes], Any], *, only_decode: bool = False
 ) -> Steps:
     """Parse an object. `decode` raises ValueError or RecursionError for what it does not read; `only_decode`:
-    such an object is refused.
+    such an object, and one with values deeper than MAX_DEPTH, is refused.
 
     Raises ValueError for bytes that are no JSON.
     """
@@ -67,24 +67,24 @@ def object_steps(
         content = cut(document, held, marks(len(held)))
     try:
         value = decode(content)
+        if is_too_deep(kind, value, content):
+            raise ValueError(f"more than {MAX_DEPTH} levels")
     except (ValueError, RecursionError):
         if only_decode:
             raise
         value = yield from reading(content)
-    else:
-        value = bounded(kind, value, content)
     if held:
         put_back(value, OPAQUE[kind], [document[span.start : span.end] for span in held])
     return value
 
 
-def bounded(kind: str, value: Any, content: bytes | None = None) -> Any:
-    """Return an object with `RawJson` in place of what lies too deep. `content`: its bytes, if at hand."""
+def is_too_deep(kind: str, value: Any, content: bytes | None = None) -> bool:
+    """Return True if a value of an object lies deeper than MAX_DEPTH. `content`: its bytes, if at hand."""
     if kind in _NEVER_DEEP:
-        return value
+        return False
     if content is not None and content.count(b"{") + content.count(b"[") <= MAX_DEPTH:
-        return value
-    return shallow(value) if is_deeper(value) else value
+        return False
+    return is_deeper(value)
 
 
 def found(document: bytes, paths: Paths) -> Generator[None, None, list[Span]]:

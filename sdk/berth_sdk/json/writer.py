@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from berth_sdk.json.reader import MAX_DEPTH, RawJson
@@ -30,9 +31,10 @@ def write_json(value: Any, *, sort_keys: bool = False) -> bytes:
         text = json.dumps(value, separators=(",", ":"), default=hold, sort_keys=sort_keys).encode()
     except RecursionError:
         return b"".join(_pieces(value, sort_keys=sort_keys))
-    for i, one in enumerate(held):
-        text = text.replace(f'"{mark}{i}."'.encode(), one.content, 1)
-    return text
+    if not held:
+        return text
+    # In one pass: any user may write an object with hundreds of thousands of such values.
+    return re.sub(b'"%b([0-9]+)\\."' % mark.encode(), lambda found: held[int(found[1])].content, text)
 
 
 def _pieces(value: Any, *, sort_keys: bool) -> Iterator[bytes]:
@@ -85,20 +87,3 @@ def is_deeper(value: Any, depth: int = MAX_DEPTH) -> bool:
             if type(item) is dict or type(item) is list
         ]
     return bool(level)
-
-
-def shallow(value: Any, depth: int = MAX_DEPTH, encode: Callable[[Any], bytes] = write_json) -> Any:
-    """Return a value in which every map and list below `depth` is `RawJson`. Changes `value` in place."""
-    level = [value] if isinstance(value, dict | list) else []
-    for step in range(depth):
-        below: list[Any] = []
-        for one in level:
-            rows = list(one.items()) if isinstance(one, dict) else list(enumerate(one))
-            for key, item in rows:
-                if isinstance(item, dict | list):
-                    if step == depth - 1:
-                        one[key] = RawJson(encode(item))
-                    else:
-                        below.append(item)
-        level = below
-    return value

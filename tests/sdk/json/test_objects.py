@@ -8,7 +8,7 @@ import json
 import orjson
 import pytest
 from berth_sdk.errors import ObjectError
-from berth_sdk.json.objects import bounded, finish, has_opaque, object_steps
+from berth_sdk.json.objects import finish, has_opaque, is_too_deep, object_steps
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
 
@@ -57,7 +57,7 @@ def test_what_is_no_json_is_refused_with_the_kind() -> None:
         _ = KubeObject("v1", "Widget", raw=b'{"spec":').parsed
 
 
-def test_shallow_object_is_left_as_it_is() -> None:
+def test_object_with_many_brackets_and_few_levels_is_not_too_deep() -> None:
     value: dict[str, list[object]] = {"spec": [{}] * 200}
-    assert bounded("Widget", value, b"[{" * 200) is value
+    assert not is_too_deep("Widget", value, b"[{" * 200)
     assert finish(object_steps("Widget", b'{"spec":[]}', orjson.loads)) == {"spec": []}

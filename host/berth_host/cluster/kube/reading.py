@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from berth_sdk.json.objects import Steps, bounded, finish, has_opaque, object_steps
+from berth_sdk.json.objects import Steps, finish, has_opaque, is_too_deep, object_steps
 from berth_sdk.json.reader import read_json
 from berth_sdk.json.scanner import ITEMS, Paths, Span, cut, quick_cut, spans
 from berth_sdk.kube_object import ObjectRef
@@ -115,9 +115,8 @@ class ObjectReader:
                 count -= 1
         if count:
             return None
-        for item in items:
-            bounded(self.kind, item)
-        return parsed
+        # Deep objects may have hundreds of thousands of values to keep as bytes.
+        return None if any(is_too_deep(self.kind, item) for item in items) else parsed
 
     # --- the exact way -----------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from berth_host.cluster.kube.late_reading import (
 from berth_host.cluster.kube.reading import ObjectReader, in_slices
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import ManualClock
+from berth_host.model.compact_json import json_bytes
+from berth_sdk.json.objects import finish
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import ObjectRef
 from support.kube_api import Answer, KubeApi
@@ -216,6 +218,17 @@ async def test_opaque_parameters_stay_the_bytes_that_their_owner_wrote(
     await followed.patch("resource.k8s.io/resourceclaims", event.new.ref, body, subresource="status")
     (sent,) = api.seen("PATCH")
     assert parameters in sent.raw
+
+
+@pytest.mark.parametrize("levels", [126, 127])
+def test_object_with_many_values_to_keep_as_bytes_is_left_to_the_slices(levels: int) -> None:
+    reader = ObjectReader("Widget")
+    wide = widget("w", 1, b'{"a":' * levels + b"[" + b",".join([b"[[]]"] * 1_000) + b"]" + b"}" * levels)
+    assert reader.object(wide) is None
+    assert reader.line(line("MODIFIED", wide)) is None
+    assert reader.page(listed(wide)) is None
+    assert finish(reader.parsed(wide)) is None
+    assert json_bytes(finish(reader.read(wide))) == wide
 
 
 async def test_line_that_is_scanned_late_counts_although_the_watch_ended_before(
