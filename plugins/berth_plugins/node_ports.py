@@ -19,8 +19,8 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, PodTable
-from berth_sdk.tables.node_columns import conflicts
 from berth_sdk.tables.pod_changes import PORTS_COLUMN, normalized_ports
+from berth_sdk.tables.used_ports import UsedPorts
 from numpy.typing import NDArray
 
 from berth_plugins.objects.of_events import as_pod, holds_place
@@ -78,16 +78,13 @@ class NodePorts(Plugin):
         gone = as_pod(event.old)
         if not holds_place(gone):
             return False
-        freed = frozenset(gone.host_ports)
-        return any(conflicts(port, freed) for port in pod.host_ports)
+        return UsedPorts(gone.host_ports).conflict_with(pod.host_ports)
 
 
 def _taken(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
     """Return bool[n]: where a port that the pod claims conflicts with a port in use."""
-    taken = np.zeros(len(nodes), dtype=np.bool_)
-    for port in {port.normalized for port in pod.host_ports}:
-        taken |= nodes.port_taken(port)
-    return taken
+    # A copy: `filter_scenarios` adds to it.
+    return nodes.ports_taken({port.normalized for port in pod.host_ports}).copy()
 
 
 def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
@@ -104,6 +101,7 @@ def _held_by_lower(pod: Pod, scenarios: Scenarios) -> NDArray[np.bool_]:
 def _in_conflict(pod: Pod, pods: PodTable) -> NDArray[np.bool_]:
     """Return bool[p]: the pods of lower priority with a port in conflict with a port of `pod`."""
     codes, sets = pods.encoded(PORTS_COLUMN, normalized_ports)
-    clash = sets.where(lambda used: any(conflicts(port, used) for port in pod.host_ports))
+    wanted = UsedPorts(pod.host_ports)
+    clash = sets.where(wanted.conflict_with)
     found: NDArray[np.bool_] = clash.take(codes) & (pods.priority < pod.priority)
     return found

@@ -5,6 +5,7 @@ Each test counts an operation whose number has to follow the size of the list, a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -12,15 +13,19 @@ from typing import Any, cast
 import pytest
 from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_plugins.node_affinity import NodeAffinity
+from berth_plugins.node_ports import NodePorts
 from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.pod_topology_spread.filter import REASON_LABEL
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
+from berth_plugins.volumes.volume_restrictions import VolumeRestrictions
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
+from berth_sdk.tables.used_ports import UsedPorts
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, Plug
 
@@ -28,6 +33,7 @@ SPREAD = Plug(PodTopologySpread)
 AFFINITY = Plug(NodeAffinity)
 FIT = Plug(NodeResourcesFit)
 NEIGHBOURS = Plug(InterPodAffinity)
+PORTS = Plug(NodePorts)
 
 
 @contextmanager
@@ -45,6 +51,17 @@ def counted(owner: type, name: str) -> Iterator[list[object]]:
         yield calls
     finally:
         setattr(owner, name, method)
+
+
+@contextmanager
+def python_calls() -> Iterator[list[str]]:
+    """Count the calls of functions that are written in Python, and the steps of generators."""
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
 
 
 def spread(count: int, action: str, **fields: Any) -> Pod:
@@ -206,6 +223,50 @@ def test_row_of_a_resource_appears_with_its_first_offer() -> None:
     assert "example.com/r" not in columns.resources
     columns.set_node(slot, make_node("n1", allocatable={"example.com/r": 5}))
     assert columns.requested[columns.resources["example.com/r"], slot] == 2
+
+
+def port_pod(ports: range, *, node: str = "") -> Pod:
+    return make_pod(f"p{ports.start}", node=node, host_ports=list(ports), uid=f"u{ports.start}")
+
+
+def test_ports_of_two_pods_are_compared_by_number() -> None:
+    plugin = cast(Any, PORTS.runtime().plugin)
+    with counted(UsedPorts, "in_conflict") as asked:
+        for gone, helps in ((range(5000, 9000), False), (range(3999, 7999), True)):
+            event = ClusterEvent(resource="Pod", action="delete", old=port_pod(gone, node="n1"))
+            assert plugin.queueing_hint(event, port_pod(range(1, 4000))) is helps
+    assert len(asked) <= 2 * 4000
+
+
+async def test_ports_that_nobody_uses_take_no_room() -> None:
+    table = make_table([make_node(f"n{i}") for i in range(20)], [port_pod(range(1, 4001), node="n3")])
+    with counted(NodeColumns, "_at") as masks:
+        verdicts = await IN_PROCESS.filter(PORTS, port_pod(range(4000, 8000)), table)
+    assert [verdict.is_success for verdict in verdicts] == [i != 3 for i in range(20)]
+    assert len(masks) == 1
+    columns = NodeColumns()
+    slot = columns.add(make_node("n1"))
+    for ports in (range(1, 4001), range(3000, 3002), range(0)):
+        columns.set_usage(slot, NodeUsage(host_ports=frozenset(port_pod(ports).host_ports)))
+        assert len(columns.port_users) == len(ports)
+
+
+def disk_pod(count: int, **fields: Any) -> Pod:
+    volumes = [
+        {"name": f"v{i}", "rbd": {"monitors": [f"m{i}"], "pool": "p", "image": "i", **fields}}
+        for i in range(count)
+    ]
+    return make_pod("disks", node="n1", uid="u", spec={"volumes": volumes})
+
+
+def test_disks_of_two_pods_are_compared_by_name() -> None:
+    plugin = cast(Any, Plug(VolumeRestrictions).runtime().plugin)
+    for mine, theirs, helps in ((True, True, False), (True, False, True), (False, True, True)):
+        event = ClusterEvent(resource="Pod", action="delete", old=disk_pod(1000, readOnly=theirs))
+        pod = disk_pod(1000, readOnly=mine)
+        with python_calls() as calls:
+            assert plugin.queueing_hint(event, pod) is helps
+        assert len(calls) < 20 * 1000
 
 
 def terms(count: int, **fields: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ import pytest
 from berth_sdk.pod import HostPort, Pod
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.tables import NodeTable, PodChanges, PodTable
-from berth_sdk.tables.node_columns import changed_usage, conflicts
+from berth_sdk.tables.node_columns import changed_usage
+from berth_sdk.tables.used_ports import UsedPorts
 from berth_sdk.testing import make_node, make_pod, make_table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +86,8 @@ def _check(table: NodeTable, asked: Scenarios, wanted: list[Scenario]) -> None:
         ]
     assert nodes.pod_count.tolist() == [usage.pod_count for usage in usages]
     for port in (HostPort("", "", 80), HostPort("10.0.0.1", "TCP", 81), HostPort("10.0.0.2", "TCP", 80)):
-        assert nodes.port_taken(port).tolist() == [conflicts(port, usage.host_ports) for usage in usages]
+        taken = [UsedPorts(usage.host_ports).conflict_with([port]) for usage in usages]
+        assert nodes.port_taken(port).tolist() == taken
     for i, (item, usage) in enumerate(zip(wanted, usages, strict=True)):
         view = asked.view(i)
         assert view.usage == usage

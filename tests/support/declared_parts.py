@@ -208,6 +208,7 @@ PARTS: Final[Mapping[str, Part]] = {
         "non_zero_requested_of_both", lambda n: listed(n.non_zero_requested_of_both)
     ),
     "pod count": of_nodes("pod_count", lambda n: listed(n.pod_count)),
+    "ports taken": of_nodes("ports_taken", lambda n: listed(n.ports_taken({PORT}))),
     "port taken": of_nodes("port_taken", lambda n: listed(n.port_taken(PORT))),
     "label of another prefix": Part(
         read=over_table(lambda n: listed(n.label("rack"))),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from berth_sdk.pod import Pod
-from berth_sdk.tables.node_columns import conflicts
+from berth_sdk.tables.used_ports import UsedPorts
 
 from berth_host.cache.node_info import NodeInfo
 
@@ -91,7 +91,7 @@ def lacking(info: NodeInfo, pod: Pod, counts: Callable[[Pod], bool], *, ports: b
         if amount and taken.get(name, 0) + amount > offered.get(name, taken.get(name, 0) + amount):
             found.append(f"Insufficient {name}")
     if ports and pod.host_ports:
-        used = frozenset(port for other in others for port in other.host_ports)
-        if any(conflicts(port, used) for port in pod.host_ports):
+        used = UsedPorts(port for other in others for port in other.host_ports)
+        if used.conflict_with(pod.host_ports):
             found.append(PORTS_TAKEN)
     return tuple(found)

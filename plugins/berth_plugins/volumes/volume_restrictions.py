@@ -7,9 +7,10 @@ Source: `pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -49,27 +50,25 @@ _RESTRICTED: Final = "restricted"
 _SAME: Final = frozenset({""})
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A disk in a pod's spec. Two disks with one `key` are the same disk if they share a monitor (of rbd; all
-    other disks share one). They conflict unless both are read-only.
+Key = tuple[str, ...]
+"""The source and the name of a disk; of rbd also one of its monitors."""
+
+
+class Disk(NamedTuple):
+    """A disk in a pod's spec. Two disks with one `key` are the same disk, and conflict unless both are
+    read-only. A disk of rbd is one for each of its monitors: two that share a monitor are the same.
     """
 
-    key: tuple[str, ...]
+    key: Key
     read_only: bool
-    monitors: frozenset[str] = _SAME
-
-    def conflicts(self, other: Disk) -> bool:
-        """Return True if one node cannot mount both disks."""
-        return (
-            self.key == other.key
-            and not (self.read_only and other.read_only)
-            and not self.monitors.isdisjoint(other.monitors)
-        )
 
 
-def disks_of(pod: Pod) -> Iterator[Disk]:
-    """Yield the disks in the pod's spec that cannot be shared freely."""
+def disks_of(pod: Pod) -> frozenset[Disk]:
+    """Return the distinct disks in the pod's spec that cannot be shared freely."""
+    return frozenset(_disks(pod))
+
+
+def _disks(pod: Pod) -> Iterator[Disk]:
     for volume in pod.volumes:
         details = volume.details
         read_only = bool(details.get("readOnly"))
@@ -83,7 +82,16 @@ def disks_of(pod: Pod) -> Iterator[Disk]:
         elif volume.source == "rbd":
             # The pool is optional, the image is not.
             key = (volume.source, details.get("pool") or "", details.get("image") or "")
-            yield Disk(key, read_only, frozenset(details.get("monitors") or ()))
+            for monitor in details.get("monitors") or ():
+                yield Disk((*key, monitor), read_only)
+
+
+def _share_a_disk(mine: Iterable[Disk], theirs: Iterable[Disk]) -> bool:
+    """Return True if one node cannot mount both sets of disks."""
+    writers: dict[Key, bool] = {}
+    for disk in theirs:
+        writers[disk.key] = writers.get(disk.key, False) or not disk.read_only
+    return any(disk.key in writers and (writers[disk.key] or not disk.read_only) for disk in mine)
 
 
 def _claims_of(pod: Pod) -> list[tuple[tuple[str, str], None]]:
@@ -124,9 +132,7 @@ class VolumeRestrictions(Plugin):
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
         self._claims = Records(handle, CLAIMS, Claim.of)
-        self._disks_in_use: SlotIndex[tuple[str, ...], Disk] = SlotIndex(
-            lambda pod: [(disk.key, disk) for disk in disks_of(pod)]
-        )
+        self._disks_in_use: SlotIndex[Key, bool] = SlotIndex(disks_of)
         self._claims_in_use: SlotIndex[tuple[str, str], None] = SlotIndex(_claims_of)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
@@ -145,7 +151,7 @@ class VolumeRestrictions(Plugin):
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Return the pod's wishes, or `NoConcern.CYCLE` without disks and claims, which cannot conflict."""
-        if pod.volumes and (any(disks_of(pod)) or any(claim_volumes(pod, ephemeral=False))):
+        if pod.volumes and (any(_disks(pod)) or any(claim_volumes(pod, ephemeral=False))):
             return wishes(pod)
         return NoConcern.CYCLE
 
@@ -186,8 +192,7 @@ class VolumeRestrictions(Plugin):
         gone = as_pod(event.old)
         if gone.namespace != pod.namespace and not self._exact_hints:
             return False
-        theirs = list(disks_of(gone))
-        if any(mine.conflicts(other) for mine in disks_of(pod) for other in theirs):
+        if _share_a_disk(disks_of(pod), disks_of(gone)):
             return True
         if gone.namespace != pod.namespace:
             return False
@@ -219,8 +224,8 @@ class VolumeRestrictions(Plugin):
         slots: set[int] = set()
         for disk in disks:
             self._disks_in_use.catch_up(nodes)
-            for slot, others in self._disks_in_use.get(disk.key).items():
-                if any(map(disk.conflicts, others)):
+            for slot, read_only in self._disks_in_use.get(disk.key).items():
+                if not (disk.read_only and all(read_only)):
                     slots.add(slot)
         return np.isin(nodes.slots, list(slots))
 
@@ -228,15 +233,15 @@ class VolumeRestrictions(Plugin):
         self, disks: Sequence[Disk], slot: int, removed: Iterable[Pod], added: Iterable[Pod]
     ) -> bool:
         """Return True if a volume conflicts on the node after pods were removed and added."""
-        leaving = [disk for pod in removed for disk in disks_of(pod)]
-        coming = [disk for pod in added for disk in disks_of(pod)]
+        leaving = Counter(disk for pod in removed for disk in disks_of(pod))
+        coming = Counter(disk for pod in added for disk in disks_of(pod))
         for disk in disks:
-            others = list(self._disks_in_use.get(disk.key).get(slot, ()))
-            for gone in leaving:
-                if gone in others:
-                    others.remove(gone)
-            if any(map(disk.conflicts, (*others, *coming))):
-                return True
+            here = self._disks_in_use.get(disk.key).get(slot, ())
+            for read_only in (True, False):
+                other = Disk(disk.key, read_only)
+                stay = max(here.count(read_only) - leaving[other], 0) + coming[other]
+                if stay > 0 and not (disk.read_only and read_only):
+                    return True
         return False
 
 

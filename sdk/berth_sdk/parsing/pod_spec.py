@@ -43,6 +43,8 @@ class HostPort:
     @property
     def normalized(self) -> HostPort:
         """The same port with both defaults written out."""
+        if self.ip and self.protocol:
+            return self
         return HostPort(self.ip or "0.0.0.0", self.protocol or "TCP", self.port)
 
 

@@ -380,6 +380,7 @@ _OF_NODES: Final[Mapping[str, str]] = {
     "non_zero_requested_of_both": "usage",
     "pod_count": "usage",
     "port_taken": "usage",
+    "ports_taken": "usage",
 }
 """The accessors of `NodeTable`, with the field of a node that each reads."""
 _OF_NODE: Final[Mapping[str, str]] = {

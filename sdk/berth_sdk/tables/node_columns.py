@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import extended, read_only
 from berth_sdk.tables.slot_log import SlotLog
+from berth_sdk.tables.used_ports import addresses_in_conflict
 from berth_sdk.undeclared import Undeclared
 
 if TYPE_CHECKING:
@@ -79,14 +81,7 @@ def changed_usage(usage: NodeUsage, removed: Iterable[Pod], added: Iterable[Pod]
     )
 
 
-def conflicts(port: HostPort, used: frozenset[HostPort] | Mapping[HostPort, Any]) -> bool:
-    """Return True if one of `used` takes `port`. 0.0.0.0 conflicts with every address."""
-    wanted = port.normalized
-    return any(
-        (wanted.protocol, wanted.port) == (other.protocol, other.port)
-        and ("0.0.0.0" in (wanted.ip, other.ip) or wanted.ip == other.ip)
-        for other in (used_port.normalized for used_port in used)
-    )
+_normalized: Final = attrgetter("normalized")
 
 
 class NodeColumns:
@@ -141,7 +136,10 @@ class NodeColumns:
         self._most_keys = 0
         """The number of `_label_keys` above which an update counts them anew."""
         self.features: dict[str, NDArray[np.bool_]] = {}
-        self.port_users: dict[tuple[str, int], dict[str, NDArray[np.bool_]]] = {}
+        self.port_users: dict[tuple[str, int], dict[str, int]] = {}
+        """By protocol and number, then by address: the slots where the port is in use, each a bit. One pod
+        may use tens of thousands of ports, for which columns would be large.
+        """
         self.images = NodeImages(self)
         self.pods: PodTable | None = None
         self.pod_counts = PodCounts(self)
@@ -217,12 +215,13 @@ class NodeColumns:
             self.features[name] = column
         return column
 
-    def ports_in_conflict(self, port: HostPort) -> NDArray[np.bool_]:
-        """Return bool[capacity]: where `port` is taken. 0.0.0.0 conflicts with every address."""
-        taken = np.zeros(self.capacity, dtype=np.bool_)
-        for users in self.users_in_conflict(port).values():
-            taken |= users
-        return taken
+    def ports_in_conflict(self, ports: Iterable[HostPort]) -> NDArray[np.bool_]:
+        """Return bool[capacity]: where one of `ports` is taken. 0.0.0.0 conflicts with every address."""
+        slots = 0
+        for port in ports:
+            for _, users in self._users_in_conflict(port.normalized):
+                slots |= users
+        return self._at(slots)
 
     def users_in_conflict(self, port: HostPort) -> dict[HostPort, NDArray[np.bool_]]:
         """Return, for each port in use that conflicts with `port`, bool[capacity]: where the port is in
@@ -230,10 +229,22 @@ class NodeColumns:
         """
         wanted = port.normalized
         return {
-            HostPort(ip, wanted.protocol, wanted.port): users
-            for ip, users in self.port_users.get((wanted.protocol, wanted.port), {}).items()
-            if "0.0.0.0" in (wanted.ip, ip) or wanted.ip == ip
+            HostPort(ip, wanted.protocol, wanted.port): self._at(users)
+            for ip, users in self._users_in_conflict(wanted)
         }
+
+    def _users_in_conflict(self, wanted: HostPort) -> Iterator[tuple[str, int]]:
+        by_ip = self.port_users.get((wanted.protocol, wanted.port))
+        if by_ip is not None:
+            for ip in addresses_in_conflict(wanted.ip, by_ip):
+                yield ip, by_ip[ip]
+
+    def _at(self, slots: int) -> NDArray[np.bool_]:
+        """Return bool[capacity]: the slots whose bits are set."""
+        if not slots:
+            return np.zeros(self.capacity, dtype=np.bool_)
+        bits = np.frombuffer(slots.to_bytes(-(-self.capacity // 8), "little"), dtype=np.uint8)
+        return np.unpackbits(bits, count=self.capacity, bitorder="little").view(np.bool_)
 
     def _live_nodes(self) -> Iterator[tuple[int, Node]]:
         for slot in self.index_of.values():
@@ -392,10 +403,10 @@ class NodeColumns:
         for row, name in enumerate(NON_ZERO):
             self.non_zero[row, slot] = amounts.get(name, 0)
         if old.host_ports != usage.host_ports:
-            for port in old.host_ports - usage.host_ports:
-                self._port_column(port)[slot] = False
-            for port in usage.host_ports - old.host_ports:
-                self._port_column(port)[slot] = True
+            self._drop_ports(slot, old.host_ports - usage.host_ports)
+            for port in map(_normalized, usage.host_ports - old.host_ports):
+                by_ip = self.port_users.setdefault((port.protocol, port.port), {})
+                by_ip[port.ip] = by_ip.get(port.ip, 0) | 1 << slot
 
     def _images_read_anew(self, slot: int) -> None:
         node = self.nodes[slot]
@@ -449,13 +460,14 @@ class NodeColumns:
                 self._resource_rows[names] = rows
         return rows
 
-    def _port_column(self, port: HostPort) -> NDArray[np.bool_]:
-        port = port.normalized
-        by_ip = self.port_users.setdefault((port.protocol, port.port), {})
-        column = by_ip.get(port.ip)
-        if column is None:
-            column = by_ip[port.ip] = np.zeros(self.capacity, dtype=np.bool_)
-        return column
+    def _drop_ports(self, slot: int, ports: Iterable[HostPort]) -> None:
+        for port in map(_normalized, ports):
+            by_ip = self.port_users[port.protocol, port.port]
+            by_ip[port.ip] &= ~(1 << slot)
+            if not by_ip[port.ip]:
+                del by_ip[port.ip]
+                if not by_ip:
+                    del self.port_users[port.protocol, port.port]
 
     def _grow(self, capacity: int) -> None:
         more = capacity - self.capacity
@@ -470,8 +482,5 @@ class NodeColumns:
             self.labels[key] = (extended(codes, more), values)
         self._no_label = (extended(self._no_label[0], more), self._no_label[1])
         self.features = {name: extended(column, more) for name, column in self.features.items()}
-        for by_ip in self.port_users.values():
-            for ip, column in by_ip.items():
-                by_ip[ip] = extended(column, more)
         self.images.grow(more)
         self.capacity = capacity

@@ -279,11 +279,18 @@ class NodeTable:
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
         """Return bool[n]: where `port` conflicts with a port in use."""
+        return self.ports_taken((port,))
+
+    def ports_taken(self, ports: Iterable[HostPort]) -> NDArray[np.bool_]:
+        """Return bool[n]: where one of `ports` conflicts with a port in use."""
         if self._changes is None:
-            return self._take(self._columns.ports_in_conflict(port))
-        users = self._columns.users_in_conflict(port)
-        here = {used: self._take(slots) for used, slots in users.items()}
-        return read_only(self._changes.port_taken(port, here))
+            return self._take(self._columns.ports_in_conflict(ports))
+        taken = np.zeros(len(self), dtype=np.bool_)
+        for port in ports:
+            users = self._columns.users_in_conflict(port)
+            here = {used: self._take(slots) for used, slots in users.items()}
+            taken |= self._changes.port_taken(port, here)
+        return read_only(taken)
 
     def usages(self) -> list[NodeUsage]:
         """Return the usage of every row as a record, computed for all rows at once."""

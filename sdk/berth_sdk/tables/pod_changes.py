@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.pod import HostPort, Pod
 from berth_sdk.tables.pod_table import PodTable
+from berth_sdk.tables.used_ports import UsedPorts
 
 PORTS_COLUMN: Final = "berth/hostPorts"
 
@@ -100,8 +101,14 @@ class PodChanges:
         has_it = values.where(lambda ports: port in ports)
         return self.total(has_it.take(codes).astype(np.int64)) > 0
 
+    @cached_property
+    def used_ports(self) -> UsedPorts:
+        """`ports`, for questions about others."""
+        return UsedPorts(self.ports)
+
+    @cached_property
     def ports(self) -> set[HostPort]:
-        """Return the distinct host ports of all these pods, normalized."""
+        """The distinct host ports of all these pods, normalized."""
         codes, values = self.table.encoded(PORTS_COLUMN, normalized_ports)
         found = (values.values[code] for code in np.unique(codes.take(self.rows)).tolist())
         return set(chain.from_iterable(ports for ports in found if ports is not None))

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.pod import HostPort
-from berth_sdk.tables.node_columns import NodeUsage, changed_usage, conflicts
+from berth_sdk.tables.node_columns import NodeUsage, changed_usage
 from berth_sdk.tables.pod_changes import PodChanges, normalized_ports
+from berth_sdk.tables.used_ports import UsedPorts
 
 Ints = NDArray[np.int64]
 
@@ -68,16 +69,15 @@ class RowChanges:
         taken = np.zeros(len(self.added.starts) - 1, dtype=np.bool_)
         for used, rows in users.items():
             taken |= rows & ~self.removed.have_port(used)
-        for used in self.added.ports():
-            if conflicts(port, frozenset({used})):
-                taken |= self.added.have_port(used)
+        for used in self.added.used_ports.in_conflict(port):
+            taken |= self.added.have_port(used)
         return taken
 
     def host_ports(self, before: list[frozenset[HostPort]]) -> list[frozenset[HostPort]]:
         """Return the ports in use on each row. `before`: as the snapshot has them."""
         ports = list(before)
         for changes, come in ((self.removed, False), (self.added, True)):
-            if not changes.ports():
+            if not changes.ports:
                 continue
             for row, at in zip(changes.row_of.tolist(), changes.rows.tolist(), strict=True):
                 own = normalized_ports(changes.table.pod(at)) or frozenset()
@@ -97,11 +97,12 @@ class RowChanges:
 class ToldUsages(RowChanges):
     """Changes whose resulting usage is given. `usages`: one for each row."""
 
-    __slots__ = ("usages",)
+    __slots__ = ("_used_ports", "usages")
 
     def __init__(self, removed: PodChanges, added: PodChanges, usages: Sequence[NodeUsage]) -> None:
         super().__init__(removed, added)
         self.usages = usages
+        self._used_ports: list[UsedPorts] | None = None
 
     def take(self, positions: NDArray[Any]) -> RowChanges:
         """Return the changes of some rows, in the order given (intp[k])."""
@@ -131,7 +132,9 @@ class ToldUsages(RowChanges):
 
     def port_taken(self, port: HostPort, users: dict[HostPort, NDArray[np.bool_]]) -> NDArray[np.bool_]:
         """Return bool[m]: where `port` conflicts with a port in use."""
-        return np.array([conflicts(port, usage.host_ports) for usage in self.usages], dtype=np.bool_)
+        if self._used_ports is None:
+            self._used_ports = [UsedPorts(usage.host_ports) for usage in self.usages]
+        return np.array([bool(used.in_conflict(port)) for used in self._used_ports], dtype=np.bool_)
 
     def host_ports(self, before: list[frozenset[HostPort]]) -> list[frozenset[HostPort]]:
         """Return the ports in use on each row."""
