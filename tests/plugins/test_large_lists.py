@@ -17,6 +17,7 @@ from berth_plugins.node_ports import NodePorts
 from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.pod_topology_spread.filter import REASON_LABEL
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
+from berth_plugins.volumes.volume_binding import VolumeBinding
 from berth_plugins.volumes.volume_restrictions import VolumeRestrictions
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
@@ -28,6 +29,7 @@ from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from berth_sdk.tables.used_ports import UsedPorts
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, Plug
+from support.storage import CLAIMS, CLASSES, VOLUMES, claim, pod_using, storage_class, volume
 
 SPREAD = Plug(PodTopologySpread)
 AFFINITY = Plug(NodeAffinity)
@@ -336,3 +338,60 @@ def test_selector_with_many_requirements_matches_by_the_labels_of_the_pod() -> N
     with counted(selectors.Requirement, "accepts") as asked:
         assert selector.matches({"app": "web"})
     assert len(asked) < 5
+
+
+def storage_nodes() -> NodeTable:
+    return make_table([make_node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(3)])
+
+
+CLAIM_COUNT = 200
+
+
+@pytest.mark.parametrize("kind", ["bound", "waiting", "topologies"])
+async def test_many_claims_give_way_and_decide_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{i}" for i in range(CLAIM_COUNT)]
+    zones = [f"z{i % 3 if kind == 'bound' else 1}" for i in range(CLAIM_COUNT)]
+    objects: dict[str, list[Any]] = {
+        VOLUMES: [volume(name, zones=["z1", zone]) for name, zone in zip(names, zones, strict=True)],
+        CLASSES: [storage_class()],
+    }
+    if kind == "bound":
+        objects[CLAIMS] = [claim(name, bound_to=name) for name in names]
+    elif kind == "waiting":
+        objects[CLAIMS] = [claim(name) for name in names]
+        objects[CLASSES] = [storage_class(provisioner="kubernetes.io/no-provisioner")]
+    else:
+        names = names[:1]
+        objects |= {CLAIMS: [claim(names[0])], VOLUMES: []}
+        zones = [f"y{i}" for i in range(CLAIM_COUNT)]
+        objects[CLASSES] = [storage_class(allowedTopologies=[*map(_topology, [*zones, "z1"])])]
+    plug, pod = Plug(VolumeBinding, objects=objects), pod_using("web", *names)
+    at_once = await IN_PROCESS.filter(plug, pod, storage_nodes())
+    assert [verdict.is_success for verdict in at_once] == [False, True, False]
+    batches: list[object] = []
+
+    def one_batch(work: Any, slice_s: float, clock: Any) -> None:
+        batches.append(None)
+        _one_batch(work, slice_s, clock)
+
+    monkeypatch.setattr("berth_sdk.slices._do_slice", one_batch)
+    assert await IN_PROCESS.filter(plug, pod, storage_nodes()) == at_once
+    assert len(batches) >= CLAIM_COUNT // 16
+
+
+def _topology(zone: str) -> dict[str, Any]:
+    return {"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}
+
+
+async def test_topologies_of_a_class_are_judged_once_for_all_its_claims() -> None:
+    names = [f"c{i}" for i in range(50)]
+    topologies = [_topology(f"z{i}") for i in range(50)]
+    objects = {
+        CLAIMS: [claim(name) for name in names],
+        CLASSES: [storage_class(allowedTopologies=topologies)],
+    }
+    with counted(selectors.LabelSelector, "judged") as judged:
+        plug, pod = Plug(VolumeBinding, objects=objects), pod_using("web", *names)
+        verdicts = await IN_PROCESS.filter(plug, pod, storage_nodes())
+    assert all(verdict.is_success for verdict in verdicts)
+    assert len(judged) == len(topologies)

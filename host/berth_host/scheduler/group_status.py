@@ -22,7 +22,7 @@ from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339
 from berth_host.scheduler.cluster_calls import ClusterCalls
 from berth_host.scheduler.ordered_writes import OrderedWrites
-from berth_host.scheduler.pod_status import is_newer, writable
+from berth_host.scheduler.pod_status import cut_message, is_newer
 from berth_host.scheduler.status_patch import Json, patch_status
 
 log = get_logger()
@@ -73,7 +73,7 @@ class GroupStatusWriter:
             "type": INITIALLY_SCHEDULED,
             "status": "True" if placed else "False",
             "reason": reason,
-            "message": writable(message),
+            "message": cut_message(message),
             "observedGeneration": group.generation,
         }
         if condition_patch(self._newest(group), wanted, "") is not None or group.uid in self._writes:

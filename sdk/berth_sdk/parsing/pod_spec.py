@@ -18,6 +18,8 @@ from berth_sdk.pod_requests import PodRequests, has_resizes, requests_of
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 MAX_SPECS: Final = 256
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The size of all specs that are kept, as `marshal` writes them."""
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
 
@@ -89,15 +91,32 @@ class PodSpec:
             key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
         except ValueError:
             return _read(spec, None)  # has values that JSON does not have
-        known = known_specs.get(key)
-        if known is None:
-            known = known_specs[key] = _read(spec, None)
-            if len(known_specs) > MAX_SPECS:
-                known_specs.popitem(last=False)
-        return known
+        return known_specs.get(key) or known_specs.add(key, _read(spec, None))
 
 
-known_specs: Final[OrderedDict[bytes, PodSpec]] = OrderedDict()
+class _KnownSpecs(OrderedDict[bytes, PodSpec]):
+    """The specs that were read last, by their bytes: at most `MAX_SPECS`, and at most `MAX_BYTES` in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def add(self, key: bytes, read: PodSpec) -> PodSpec:
+        """Keep a spec, and drop the oldest ones beyond the bounds. Returns the spec."""
+        self[key] = read
+        self.bytes += len(key)
+        while len(self) > MAX_SPECS or self.bytes > MAX_BYTES:
+            oldest, _ = self.popitem(last=False)
+            self.bytes -= len(oldest)
+        return read
+
+    def clear(self) -> None:
+        """Drop every spec."""
+        super().clear()
+        self.bytes = 0
+
+
+known_specs: Final = _KnownSpecs()
 
 
 def _read(

@@ -10,7 +10,7 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.scheduler.failure import Failure
-from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
+from berth_host.scheduler.pod_status import MESSAGE_MAX_BYTES, PodStatusWriter, cut_message, cut_note
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
@@ -269,3 +269,10 @@ def test_note_is_cut_at_1024_bytes_without_breaking_a_character() -> None:
     cut = cut_note("é" * 1000)
     assert len(cut.encode()) <= 1024
     assert cut.endswith("é ...")
+
+
+def test_message_of_a_condition_is_bounded_and_says_how_much_is_left_out() -> None:
+    assert cut_message("x" * MESSAGE_MAX_BYTES) == "x" * MESSAGE_MAX_BYTES
+    assert cut_message("x" * 1_000_000) == "x" * MESSAGE_MAX_BYTES + " ... (967232 more bytes)"
+    cut = cut_message("x" + "é" * MESSAGE_MAX_BYTES)
+    assert cut.startswith("x" + "é" * (MESSAGE_MAX_BYTES // 2 - 1) + " ... (32770 more bytes)")

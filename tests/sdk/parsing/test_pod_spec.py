@@ -75,6 +75,17 @@ def test_number_of_cached_specs_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(pod_spec.known_specs) == 3
 
 
+def test_cached_specs_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_spec, "MAX_BYTES", 5000)
+    known = type(pod_spec.known_specs)()
+    monkeypatch.setattr(pod_spec, "known_specs", known)
+    for length in (100, 2000, 2000, 2000, 9000, 100):
+        ask = f"{length}-{len(known)}-{known.bytes}"
+        assert pod("a", {**SPEC, "schedulerName": ask, "hostname": "x" * length}).scheduler_name == ask
+        assert known.bytes == sum(map(len, known)) <= 5000
+    assert len(known) == 1
+
+
 def test_change_of_an_object_after_parsing_changes_no_other_pod() -> None:
     first = copy.deepcopy(SPEC)
     pod("a", first)

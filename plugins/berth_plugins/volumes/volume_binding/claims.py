@@ -11,6 +11,7 @@ from typing import Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import EPHEMERAL
+from berth_sdk.slices import Work
 from berth_sdk.status import Status
 
 from berth_plugins.objects.records import Records
@@ -36,8 +37,11 @@ class PodClaims:
     waiting: tuple[Claim, ...] = ()
 
 
-def problem_of(pod: Pod, stores: Stores) -> str:
-    """Return why the pod cannot be placed while its claims are as they are. Empty: there is no problem."""
+def problem_of(pod: Pod, stores: Stores) -> Work[str]:
+    """Return why the pod cannot be placed while its claims are as they are. Empty: there is no problem.
+
+    Yields after each claim.
+    """
     for volume in claim_volumes(pod):
         claim = stores.claims.get(volume.claim, pod.namespace)
         if claim is None:
@@ -57,17 +61,21 @@ def problem_of(pod: Pod, stores: Stores) -> str:
         problem = not_owned(pod, claim) if volume.source == EPHEMERAL else ""
         if problem:
             return problem
+        yield
     return ""
 
 
-def sorted_claims(pod: Pod, claims: Assumed[Claim], classes: Records[StorageClass]) -> PodClaims | Status:
+def sorted_claims(
+    pod: Pod, claims: Assumed[Claim], classes: Records[StorageClass]
+) -> Work[PodClaims | Status]:
     """Return the pod's claims, assumed ones included. Unresolvable where one should be bound already; ERROR
-    for a class without a binding mode.
+    for a class without a binding mode. Yields after each claim.
     """
     bound: list[Claim] = []
     waiting: list[Claim] = []
     immediate = False
     for volume in claim_volumes(pod):
+        yield
         claim = claims.latest(volume.claim, pod.namespace)
         if claim is None:
             key = f"{pod.namespace}/{volume.claim}"

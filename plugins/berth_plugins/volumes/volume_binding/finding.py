@@ -7,11 +7,13 @@ checkBoundClaims, findMatchingVolumes), v1.36.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from berth_sdk.handle import Handle
+from berth_sdk.slices import Work
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -129,22 +131,22 @@ class Finder:
         self._index = VolumeIndex(volumes)
         self._provisioning = Provisioning(handle, stores.classes)
 
-    def find(self, wanted: PodClaims, nodes: NodeTable) -> tuple[Verdicts, Found]:
-        """Return verdicts and findings for every row."""
+    def find(self, wanted: PodClaims, nodes: NodeTable) -> Work[tuple[Verdicts, Found]]:
+        """Return verdicts and findings for every row. Yields after each claim, and each term of a volume."""
         if not len(nodes):
             return Verdicts.feasible(0), Found(nodes, np.zeros(0, dtype=np.bool_))
         rows = _Rows(len(nodes))
-        self._check_bound(wanted, nodes, rows)
+        yield from self._check_bound(wanted, nodes, rows)
         matches: tuple[Match, ...] = ()
         provisions: tuple[Provision, ...] = ()
         if wanted.waiting:
-            matches, provisions = self._place_waiting(wanted, nodes, rows)
+            matches, provisions = yield from self._place_waiting(wanted, nodes, rows)
         verdicts = rows.verdicts()
         return verdicts, Found(nodes, verdicts.passed, matches, provisions)
 
     # --- bound claims ------------------------------------------------------------------------------
 
-    def _check_bound(self, wanted: PodClaims, nodes: NodeTable, rows: _Rows) -> None:
+    def _check_bound(self, wanted: PodClaims, nodes: NodeTable, rows: _Rows) -> Work[None]:
         """Check the bound claims. The first claim that does not fit a node decides about the node."""
         left = np.ones(len(nodes), dtype=np.bool_)
         for claim in wanted.bound:
@@ -152,16 +154,19 @@ class Finder:
             if volume is None:
                 rows.wrong[NO_VOLUME] |= left
                 return
-            reached = self._reached(volume, nodes, rows, left)
-            rows.wrong[NODE_CONFLICT] |= left & ~reached
-            left &= reached
+            reached = yield from self._reached(volume, nodes, rows, left)
+            if reached is not None:
+                rows.wrong[NODE_CONFLICT] |= left & ~reached
+                left &= reached
+            yield
 
-    def _reached(self, volume: Volume, nodes: NodeTable, rows: _Rows, left: Mask) -> Mask:
-        """Return bool[n]: the nodes that can use the volume. Where its plugin has been migrated, it is judged
-        as a CSI volume.
+    def _reached(self, volume: Volume, nodes: NodeTable, rows: _Rows, left: Mask) -> Work[Mask | None]:
+        """Return bool[n]: the nodes that can use the volume; None: all. Where its plugin has been migrated,
+        it is judged as a CSI volume.
         """
-        everywhere = np.ones(len(nodes), dtype=np.bool_)
-        reached = everywhere if volume.affinity is None else volume.affinity.over(nodes)
+        reached: Mask | None = None
+        if volume.affinity is not None:
+            reached = yield from volume.affinity.over_in_steps(nodes)
         plugin = IN_TREE.get(volume.source)
         if plugin is None or not plugin.is_on:
             return reached
@@ -174,13 +179,15 @@ class Finder:
         except TranslationError as err:
             rows.fail(left & migrated, f"could not translate pv: {err}")
             return reached
-        return np.where(migrated, everywhere if affinity is None else affinity.over(nodes), reached)
+        everywhere = np.ones(len(nodes), dtype=np.bool_)
+        as_csi = everywhere if affinity is None else (yield from affinity.over_in_steps(nodes))
+        return np.where(migrated, as_csi, everywhere if reached is None else reached)
 
     # --- claims without a volume -------------------------------------------------------------------
 
     def _place_waiting(
         self, wanted: PodClaims, nodes: NodeTable, rows: _Rows
-    ) -> tuple[tuple[Match, ...], tuple[Provision, ...]]:
+    ) -> Work[tuple[tuple[Match, ...], tuple[Provision, ...]]]:
         self._index.catch_up(nodes)
         self._provisioning.catch_up(nodes)
         positions = positions_by_slot(nodes)
@@ -196,30 +203,42 @@ class Finder:
                 elsewhere[nodes.slots == nodes.slots[row]] = False
             rows.reject(rows.ok & elsewhere, BIND_CONFLICT)
             to_provision.append((claim, ~elsewhere))
-        matches = self._matched(to_match, positions, nodes, rows)
+            yield
+        matches = yield from self._matched(to_match, positions, nodes, rows)
         to_provision += [(one.claim, one.numbers < 0) for one in matches]
-        return matches, self._provisioned(to_provision, positions, nodes, rows)
+        return matches, (yield from self._provisioned(to_provision, positions, nodes, rows))
 
     def _matched(
         self, claims: list[Claim], positions: Numbers, nodes: NodeTable, rows: _Rows
-    ) -> tuple[Match, ...]:
-        """Match claims with volumes, the smallest claims first."""
+    ) -> Work[tuple[Match, ...]]:
+        """Match claims with volumes, the smallest claims first. Yields after each claim, and begins again if
+        another call has changed the numbers of volumes meanwhile.
+        """
         matches: list[Match] = []
+        taken_of: defaultdict[str, list[Numbers]] = defaultdict(list)
+        version, promised = self._index.version, self._index.promises()
         for claim in sorted(claims, key=lambda one: one.requested_nano or 0):
             if claim.selector_error:
                 text = f"error creating internal label selector for claim: {claim.ref.key}"
                 rows.fail(rows.ok, f"{text}: {claim.selector_error}")
                 return tuple(matches)
-            taken = [one.numbers for one in matches if one.claim.class_name == claim.class_name]
-            found, numbers = self._index.choice(claim, positions, taken, len(nodes))
+            taken = taken_of[claim.class_name]
+            found, numbers = self._index.choice(claim, positions, taken, len(nodes), promised)
             matches.append(Match(claim, found.volumes, numbers))
+            if (numbers >= 0).any():
+                taken.append(numbers)
+            yield
+            if self._index.version != version:
+                return (yield from self._matched(claims, positions, nodes, rows))
         return tuple(matches)
 
     def _provisioned(
         self, claims: list[tuple[Claim, Mask]], positions: Numbers, nodes: NodeTable, rows: _Rows
-    ) -> tuple[Provision, ...]:
+    ) -> Work[tuple[Provision, ...]]:
         provisions: list[Provision] = []
+        possible_for: dict[str, Mask] = {}
         for claim, wanted in claims:
+            yield
             needed = wanted & rows.ok & (rows.error == 0)
             if not needed.any():
                 continue
@@ -228,7 +247,10 @@ class Finder:
                 missing = f'failed to find storage class "{claim.class_name}"'
                 rows.fail(needed, missing if claim.class_name else f'no class for claim "{claim.ref.key}"')
                 continue
-            possible = self._provisioning.nodes_for(storage_class, nodes)
+            possible = possible_for.get(storage_class.name)
+            if possible is None:
+                possible = yield from self._provisioning.nodes_for(storage_class, nodes)
+                possible_for[storage_class.name] = possible
             rows.reject(needed & ~possible, BIND_CONFLICT)
             pools = self._provisioning.pools_for(storage_class, claim, positions, len(nodes))
             if pools is None:

@@ -12,6 +12,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Answer,
     DependsOn,
     NoConcern,
     Plugin,
@@ -23,6 +24,7 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PatchResult, PreBindResult, PreFlightResult
 from berth_sdk.signature import wishes
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -121,27 +123,33 @@ class VolumeBinding(Plugin):
         """Return the pod's wishes, or `NoConcern` without claims to bind: Score is 0 for every node then."""
         return wishes(pod) if pod.volumes and claim_volumes(pod) else self._no_concern
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without claims. Unresolvable where a claim is missing, lost, being deleted, another
         pod's, or should be bound already.
         """
         if not pod.volumes or not claim_volumes(pod):
             return Status.skip()
-        problem = problem_of(pod, self._stores)
+        return in_slices(self._pre_filter(state, pod))
+
+    def _pre_filter(self, state: CycleState, pod: Pod) -> Work[Status]:
+        problem = yield from problem_of(pod, self._stores)
         if problem:
             return Status.unresolvable(problem)
-        found = self._sorted(pod)
+        found = yield from self._sorted(pod)
         if isinstance(found, Status):
             return found
         state.write(_CLAIMS, found)
         return SUCCESS
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts | Status]:
         """Return unresolvable, with all reasons, where a volume cannot be used, found or provisioned."""
-        claims: PodClaims | Status = state.get(_CLAIMS) or self._sorted(pod)
+        return in_slices(self._filter_nodes(state, pod, nodes))
+
+    def _filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Verdicts | Status]:
+        claims: PodClaims | Status = state.get(_CLAIMS) or (yield from self._sorted(pod))
         if isinstance(claims, Status):
             return claims
-        verdicts, found = self._finder.find(claims, nodes)
+        verdicts, found = yield from self._finder.find(claims, nodes)
         # Filter may run on the nodes in parts. Of two results for one node, the later one counts.
         state.write(_FOUND, (found, *state.get(_FOUND, ())))
         return verdicts
@@ -227,7 +235,7 @@ class VolumeBinding(Plugin):
         """
         return self._may_help(event, pod)
 
-    def _sorted(self, pod: Pod) -> PodClaims | Status:
+    def _sorted(self, pod: Pod) -> Work[PodClaims | Status]:
         return sorted_claims(pod, self._claims, self._stores.classes)
 
     def _reservation(self, state: CycleState) -> Reservation | None:

@@ -18,6 +18,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.node_selectors import NodeSelector, NodeSelectorTerm
 from berth_sdk.quantity import NANO, whole_value
 from berth_sdk.selectors import LabelSelector
+from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -106,15 +107,18 @@ class Provisioning:
             self._pools[name] = self._pool(self._keys[name])
         self._groups.catch_up(nodes)
 
-    def nodes_for(self, storage_class: StorageClass, nodes: NodeTable) -> NDArray[np.bool_]:
-        """Return bool[n]: where volumes of the class can be provisioned."""
+    def nodes_for(self, storage_class: StorageClass, nodes: NodeTable) -> Work[NDArray[np.bool_]]:
+        """Return bool[n]: where volumes of the class can be provisioned. Yields after each topology."""
         if storage_class.provisioner in ("", _NO_PROVISIONER):
             return np.zeros(len(nodes), dtype=np.bool_)
         if storage_class.topologies is None:
             return np.ones(len(nodes), dtype=np.bool_)
         mask = np.zeros(len(nodes), dtype=np.bool_)
         for selector in storage_class.topologies:
-            mask |= selector.over(nodes)
+            found = yield from selector.judged(nodes)
+            if found is not False:
+                mask |= found
+            yield
         return mask
 
     def pools_for(

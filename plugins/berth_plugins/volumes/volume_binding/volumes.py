@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -130,6 +130,14 @@ class ClassVolumes:
         return self._groups[number : number + 1]
 
 
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Promised volumes. `numbers`: by class. `names`: by claim (namespace, name)."""
+
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+    names: dict[Key, list[str]] = field(default_factory=dict)
+
+
 class VolumeIndex:
     """All volumes, with those that are reserved for a claim."""
 
@@ -137,6 +145,8 @@ class VolumeIndex:
         self._volumes = volumes
         self._follower: Follower | None = None
         self.groups = NodeGroups()
+        self.version = 0
+        """Changes when numbers of volumes may have changed."""
         self._forget()
 
     def catch_up(self, nodes: NodeTable) -> None:
@@ -146,6 +156,7 @@ class VolumeIndex:
         moved = self._follower.moved()
         if moved is None or len(self.groups) > 4 * len(self._known) + _MORE_GROUPS:
             self._begin()
+        self.version += moved != []
         for _, name in moved or ():
             self._put(name)
         self.groups.catch_up(nodes)
@@ -155,25 +166,21 @@ class VolumeIndex:
         return self._classes[name]
 
     def choice(
-        self, claim: Claim, positions: Numbers, taken: list[Numbers], count: int
+        self, claim: Claim, positions: Numbers, taken: list[Numbers], count: int, promised: Promised
     ) -> tuple[ClassVolumes, Numbers]:
         """Return for each of `count` rows the number of the volume that the claim would get, -1: none.
 
         A claim with a reserved volume can only get that volume. `taken`: the volumes that other claims of the
-        same pod and class would get on each row.
+        same pod and class would get on each row. `promised`: of `promises`, of the same version.
         """
         found = self._classes[claim.class_name]
         numbers, codes = found.suiting(claim)
-        promised = [
-            found.number(volume)
-            for volume in self._volumes.promised()
-            if volume.class_name == claim.class_name and volume.claim_ref is not None
-        ]
-        if promised:
-            free = ~np.isin(numbers, promised)
+        others = promised.numbers.get(claim.class_name)
+        if others:
+            free = ~np.isin(numbers, others)
             numbers, codes = numbers[free], codes[free]
         picks = first_reached(numbers, codes, self.groups, positions, taken, count)
-        for number in reversed(self._set_aside(claim, found)):
+        for number in reversed(self._set_aside(claim, found, promised)):
             own = first_reached(np.array([number]), found.group(number), self.groups, positions, (), count)
             is_taken = np.zeros(count, dtype=np.bool_)
             for theirs in taken:
@@ -181,11 +188,22 @@ class VolumeIndex:
             picks = np.where(is_taken, picks, own)
         return found, picks
 
-    def _set_aside(self, claim: Claim, found: ClassVolumes) -> list[int]:
+    def promises(self) -> Promised:
+        """Return the volumes that are promised to claims and not written yet."""
+        found = Promised()
+        for volume in self._volumes.promised():
+            if volume.claim_ref is not None:
+                number = self._classes[volume.class_name].number(volume)
+                found.numbers.setdefault(volume.class_name, []).append(number)
+                key = (volume.claim_ref.namespace, volume.claim_ref.name)
+                found.names.setdefault(key, []).append(volume.ref.name)
+        return found
+
+    def _set_aside(self, claim: Claim, found: ClassVolumes, promised: Promised) -> list[int]:
         """Return the numbers of the volumes that name the claim, ascending."""
         key = (claim.ref.namespace, claim.ref.name)
         names = set(self._claimed.get(key, ()))
-        names |= {volume.ref.name for volume in self._volumes.promised() if volume.claimed_by(claim)}
+        names.update(promised.names.get(key, ()))
         latest = [self._volumes.latest(name) for name in names]
         return sorted(
             found.number(volume)
