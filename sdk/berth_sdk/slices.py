@@ -23,11 +23,13 @@ everything that methods share whole. The snapshot of the cycle does not change.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 SLICE_S: Final = 0.02
@@ -98,6 +100,9 @@ class Slices(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Do the rest of the work. Raises what the work raises."""
+        # Whoever imports the SDK without a loop does not wait for the import of asyncio.
+        from asyncio import sleep
+
         began_s = time.perf_counter()
         _WORKS.set(True)
         due_s: float | None = None
@@ -107,7 +112,7 @@ class Slices(Awaitable[T]):
                 if deadline is not None and (when := deadline.when()) is not None:
                     due_s = when
                     deadline.reschedule(None)
-                yield from asyncio.sleep(0).__await__()
+                yield from sleep(0).__await__()
                 _do_slice(self._work, self._slice_s, self._clock)
         except StopIteration as end:
             result: T = end.value
