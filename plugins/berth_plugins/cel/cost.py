@@ -13,6 +13,7 @@ from typing import Final
 from berth_plugins.cel.functions.formats import Format
 from berth_plugins.cel.functions.networks import CidrValue, IpValue
 from berth_plugins.cel.values import MapValue, Opaque, Optional, Value, is_list
+from berth_plugins.cel.work import spend
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
@@ -43,9 +44,11 @@ def _traversal(value: Value) -> int:
         size = len(value.encode(errors="replace")) if isinstance(value, str) else len(value)
         return int(size * _PER_CHARACTER)
     if is_list(value):
-        return sum(map(_traversal, value))
+        spend(len(value))
+        return sum([_traversal(one) for one in value])
     if isinstance(value, MapValue):
-        return sum(_traversal(key) + _traversal(entry) for key, entry in value.items())
+        spend(len(value))
+        return sum([_traversal(key) + _traversal(entry) for key, entry in value.items()])
     return 1
 
 

@@ -6,6 +6,7 @@ Source: `cel-go` cel/env.go and cel/program.go, v0.29; `apiserver/pkg/cel/enviro
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -13,10 +14,11 @@ from typing import Final
 from berth_plugins.cel.checker import check
 from berth_plugins.cel.errors import CelError, CostError, EvalError, Issues
 from berth_plugins.cel.parser import parse
-from berth_plugins.cel.planner import COST, COST_TEXT, Frame, PlanError, Planner, Run
+from berth_plugins.cel.planner import COST, Frame, PlanError, Planner, Run
 from berth_plugins.cel.types import Type
 from berth_plugins.cel.validators import validate
 from berth_plugins.cel.values import Value
+from berth_plugins.cel.work import COST_TEXT, begin
 
 # The frames that the deepest tree needs which the parser lets through: 250 levels of each rule, about ten
 # calls in each, and as much again for the caller.
@@ -34,10 +36,14 @@ class Program:
 
     def evaluate(self, *values: Value) -> tuple[Value, int]:
         """Return the result and its cost, given the variables' values. Raises EvalError and CostError."""
+        begin()
         frame: Frame = [0, *values, *[None] * (self._size - len(values) - 1)]
         try:
             with _deep_stack():
                 result = self._run(frame)
+        except RecursionError as err:
+            # Values can be nested deeper than the text: each name for a value may hold all of another one.
+            raise CostError(COST_TEXT) from err
         except EvalError as err:
             if frame[COST] > self._limit:
                 raise CostError(COST_TEXT) from err
@@ -70,6 +76,13 @@ class Environment:
         Raises:
             CelError: With the text of kube-scheduler.
         """
+        begin()
+        try:
+            return self._compiled(text, results)
+        except (CostError, RecursionError) as err:
+            raise CelError("compilation failed: the types of its values are nested too deeply") from err
+
+    def _compiled(self, text: str, results: Sequence[str]) -> Program:
         issues = Issues(text)
         with _deep_stack():
             root = parse(text, issues)
@@ -93,12 +106,29 @@ def _raise(issues: Issues) -> None:
         raise CelError(f"compilation failed: {issues}")
 
 
+class _Deep:
+    """The evaluations that run now, in all threads, and the limit of recursion before the first of them."""
+
+    lock = threading.Lock()
+    count = 0
+    before = 0
+
+
 @contextmanager
 def _deep_stack() -> Iterator[None]:
-    """Let deep expressions recurse. The calls are Python's own, which take no space on the stack of C."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _DEEPEST))
+    """Let deep expressions recurse. The calls are Python's own, which take no space on the stack of C.
+
+    The limit belongs to the whole process: the last of several threads puts it back.
+    """
+    with _Deep.lock:
+        if _Deep.count == 0:
+            _Deep.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_Deep.before, _DEEPEST))
+        _Deep.count += 1
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        with _Deep.lock:
+            _Deep.count -= 1
+            if _Deep.count == 0:
+                sys.setrecursionlimit(_Deep.before)

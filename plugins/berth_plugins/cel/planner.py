@@ -2,7 +2,8 @@
 
 Each node becomes a closure over a frame: a list whose first entry is the cost so far, followed by the values
 of the variables. Constants are folded. The cost is counted as upstream counts it. It is compared with the
-limit in each turn of a fold, at each name for a value, and at the end: nothing else repeats work.
+limit in each turn of a fold, at each name for a value, after each call whose cost depends on its arguments,
+and at the end. What upstream counts as one step however large it is, `work` bounds.
 
 Source: `cel-go` interpreter/planner.go, interpretable.go, attributes.go and runtimecost.go, v0.29.
 """
@@ -56,12 +57,12 @@ from berth_plugins.cel.values import (
     shown,
     type_name,
 )
+from berth_plugins.cel.work import COST_TEXT
 
 Frame = list[Any]
 Run = Callable[[Frame], Value]
 COST: Final = 0
 _UNSET: Final = object()
-COST_TEXT: Final = "operation cancelled: actual cost limit exceeded"
 
 _SINGLETONS: Final[Mapping[str, Callable[..., Any]]] = {
     **operators.SINGLETONS,
@@ -269,7 +270,7 @@ class Planner:
                 return _Const(effect(plans[0].value))
             except EvalError as err:
                 raise PlanError(str(err)) from err
-        return _called(effect, runs, cost_of(function, overload))
+        return _called(effect, runs, cost_of(function, overload), self._limit)
 
     def _condition(self, node: Call) -> _Attribute:
         condition = self.run(node.args[0])
@@ -671,13 +672,15 @@ def _dispatch(
     return chosen
 
 
-def _called(effect: Callable[..., Any], runs: Sequence[Run], cost: Any) -> Run:
+def _called(effect: Callable[..., Any], runs: Sequence[Run], cost: Any, limit: int) -> Run:
     if cost is not None:
 
         def counted(f: Frame) -> Value:
             args = [run(f) for run in runs]
             result = effect(*args)
             f[COST] += cost(args, result)
+            if f[COST] > limit:
+                raise CostError(COST_TEXT)
             return result
 
         return counted

@@ -5,8 +5,10 @@ Source: `cel-go` common/types/types.go and checker/types.go, v0.29.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from berth_plugins.cel.work import spend
 
 
 class Type:
@@ -24,18 +26,23 @@ class Type:
 
     def __str__(self) -> str:
         """Return the type as error messages write it."""
+        return self._written()
+
+    def _written(self) -> str:
         if self.kind in _SHORT_NAMES:
             return _SHORT_NAMES[self.kind]
         if not self.params:
             return self.name
-        return f"{self.name}({', '.join(map(str, self.params))})"
+        spend(len(self.params))
+        return f"{self.name}({', '.join([one._written() for one in self.params])})"
 
     @property
     def full_name(self) -> str:
         """The type with the runtime names of its parts."""
         if not self.params:
             return self.name
-        return f"{self.name}({', '.join(one.full_name for one in self.params)})"
+        spend(len(self.params))
+        return f"{self.name}({', '.join([one.full_name for one in self.params])})"
 
 
 _SHORT_NAMES: Final = {
@@ -117,6 +124,17 @@ def unwrap_optional(one: Type) -> tuple[Type, bool]:
     return one, False
 
 
+def _every(holds: Callable[[Type, Type], bool], some: Sequence[Type], others: Sequence[Type]) -> bool:
+    """Return True if two lists of the same length agree. Names for values (`cel.bind`) nest types without
+    end: the loop takes no stack of C, and its steps are counted.
+    """
+    spend(len(some))
+    for one, other in zip(some, others, strict=True):  # noqa: SIM110
+        if not holds(one, other):
+            return False
+    return True
+
+
 def are_same(one: Type, other: Type) -> bool:
     """Return True if two types are exactly equal."""
     if one is other:
@@ -125,7 +143,7 @@ def are_same(one: Type, other: Type) -> bool:
         one.kind == other.kind
         and one.name == other.name
         and len(one.params) == len(other.params)
-        and all(map(are_same, one.params, other.params))
+        and _every(are_same, one.params, other.params)
     )
 
 
@@ -137,7 +155,7 @@ def are_equivalent(one: Type, other: Type) -> bool:
         one.kind == other.kind
         and one.name == other.name
         and len(one.params) == len(other.params)
-        and all(map(are_equivalent, one.params, other.params))
+        and _every(are_equivalent, one.params, other.params)
     )
 
 
@@ -175,7 +193,8 @@ class Substitutions:
             one = found
         if not one.params:
             return one
-        params = tuple(self.apply(part, free_to_dyn=free_to_dyn) for part in one.params)
+        spend(len(one.params))
+        params = tuple([self.apply(part, free_to_dyn=free_to_dyn) for part in one.params])
         return Type(one.kind, one.name, params)
 
     def _add(self, name: str, meaning: Type) -> None:
@@ -183,7 +202,7 @@ class Substitutions:
         self._known[name] = meaning
 
     def _all(self, some: Sequence[Type], others: Sequence[Type]) -> bool:
-        return len(some) == len(others) and all(map(self._is_assignable, some, others))
+        return len(some) == len(others) and _every(self._is_assignable, some, others)
 
     def _is_assignable(self, one: Type, other: Type) -> bool:
         if other.kind == "param":
@@ -229,7 +248,11 @@ class Substitutions:
                 return False
             meaning = self._known.get(within.name)
             return meaning is None or self._is_free_in(parameter, meaning)
-        return all(self._is_free_in(parameter, part) for part in within.params)
+        spend(len(within.params))
+        for part in within.params:  # noqa: SIM110
+            if not self._is_free_in(parameter, part):
+                return False
+        return True
 
 
 def most_general(one: Type, other: Type) -> Type:
@@ -248,6 +271,6 @@ def _is_less_specific(one: Type, other: Type) -> bool:
         return (
             one.name == other.name
             and len(one.params) == len(other.params)
-            and all(map(_is_less_specific, one.params, other.params))
+            and _every(_is_less_specific, one.params, other.params)
         )
     return are_same(one, other)

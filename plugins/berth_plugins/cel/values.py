@@ -38,6 +38,7 @@ from berth_plugins.cel.types import (
     map_of,
     optional_of,
 )
+from berth_plugins.cel.work import spend
 
 # A value of CEL is one of several unrelated Python types: see the table above.
 Value = Any
@@ -264,11 +265,13 @@ def are_equal(one: Value, other: Value) -> bool:
     if kind is str or kind is bool or kind is bytes:
         return type(other) is kind and bool(one == other)
     if kind is int or kind is float or kind is Uint:
+        if kind is float or type(other) is float:
+            return is_number(other) and float(one) == float(other)
         return is_number(other) and bool(one == other)
     if one is None or other is None:
         return one is other
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(_seem_equal, one, other))
+        return isinstance(other, list) and len(one) == len(other) and _have_the_same(one, other)
     if isinstance(one, MapValue):
         return isinstance(other, MapValue) and len(one) == len(other) and _hold_the_same(one, other)
     if isinstance(one, Timestamp | Duration):
@@ -283,6 +286,15 @@ def are_equal(one: Value, other: Value) -> bool:
     return opaque.equals(other)
 
 
+def _have_the_same(one: list[Value], other: list[Value]) -> bool:
+    spend(len(one))
+    # A loop of its own: calls through C would take its stack, level by level.
+    for value, second in zip(one, other, strict=True):  # noqa: SIM110
+        if not _seem_equal(value, second):
+            return False
+    return True
+
+
 def _seem_equal(one: Value, other: Value) -> bool:
     """Compare entries of lists and maps. Entries that cannot be compared count as equal, as upstream."""
     try:
@@ -292,6 +304,7 @@ def _seem_equal(one: Value, other: Value) -> bool:
 
 
 def _hold_the_same(one: MapValue, other: MapValue) -> bool:
+    spend(len(one))
     for key, value in one.items():
         second, found = other.find(key)
         if not found or not _seem_equal(value, second):
@@ -301,6 +314,7 @@ def _hold_the_same(one: MapValue, other: MapValue) -> bool:
 
 def holds(values: list[Value], wanted: Value) -> bool:
     """Return True if a list has an equal element. An element that cannot be compared is none."""
+    spend(len(values))
     for value in values:
         try:
             if are_equal(wanted, value):
@@ -315,11 +329,19 @@ def compare(one: Value, other: Value) -> int:
     if is_number(one) and is_number(other):
         if one != one or other != other:
             raise EvalError("NaN values cannot be ordered")
+        if type(one) is float or type(other) is float:
+            return _float_order(one, other)
     elif type(one) is not type(other) or type(one) not in ORDERED:
         raise EvalError("no such overload")
     elif isinstance(one, Timestamp | Duration):
         one, other = one.nanoseconds, other.nanoseconds
     return int(one > other) - int(one < other)
+
+
+def _float_order(one: float, other: float) -> int:
+    """Compare numbers of which one is a double. An integer is rounded to a double, as upstream."""
+    first, second = float(one), float(other)
+    return int(first > second) - int(first < second)
 
 
 ORDERED: Final = frozenset({bool, int, Uint, float, str, bytes, Timestamp, Duration})
@@ -341,9 +363,11 @@ def shown(value: Value) -> str:
     if isinstance(value, bytes):
         return f"[{' '.join(map(str, value))}]"
     if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
+        spend(len(value))
+        return f"[{', '.join([shown(one) for one in value])}]"
     if isinstance(value, MapValue):
-        return f"{{{', '.join(f'{shown(key)}: {shown(entry)}' for key, entry in value.items())}}}"
+        spend(len(value))
+        return f"{{{', '.join([f'{shown(key)}: {shown(entry)}' for key, entry in value.items()])}}}"
     if isinstance(value, Optional):
         return f"optional({shown(value.value)})" if value.has_value else "optional.none()"
     return str(value)

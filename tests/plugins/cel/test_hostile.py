@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from berth_plugins.cel.environment import Environment
-from berth_plugins.cel.errors import CelError, CostError
+from berth_plugins.cel.errors import CelError, CostError, EvalError
 
 LONGEST = 10 * 1024
 ENVIRONMENT = Environment({}, {}, 1_000_000)
@@ -61,3 +63,92 @@ def test_evaluation_ends_at_its_cost_limit() -> None:
         cost_of(
             "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))"
         )
+
+
+def bound(count: int, first: str, step: str, last: str) -> str:
+    """Return names for values, each made of the one before, which `$` stands for."""
+    steps = "".join(f"cel.bind(a{i}, {step.replace('$', f'a{i - 1}')}, " for i in range(1, count))
+    return f"cel.bind(a0, {first}, {steps}{last.replace('$', f'a{count - 1}')}" + ")" * count
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bound(40, "[1, 1]", "$ + $", "size($) > 0"),
+        bound(40, "'0123456789'", "$ + $", "size($) > 0"),
+        bound(40, "dyn('0123456789')", "$ + $", "$ != 1"),
+        bound(40, "b'0123456789'", "$ + $", "size($) > 0"),
+        bound(40, "'0123456789'", "$.replace('', '0123456789')", "size($) > 0"),
+        bound(40, "'0123456789'", "$.split('').join('0123456789')", "size($) > 0"),
+        bound(40, "[1, 1]", "[$, $]", "$ == $"),
+        bound(40, "[1, 1]", "[$, $]", "$ in [$]"),
+        bound(40, "[1, 1]", "{1: $, 2: $}", "$ == $"),
+        bound(40, "[1, 1]", "[$, $]", "[$, $].distinct() == []"),
+        bound(40, "[1, 1]", "[$, $]", "dyn($).flatten(100) == []"),
+        bound(40, "[1, 1]", "[$, $]", "'%s'.format([$]) == ''"),
+        bound(40, "[1, 1]", "[$, $]", "dyn([$]).indexOf(1) == 0"),
+        bound(40, "[1, 1]", "[$, $]", "[?dyn($)] == []"),
+        "lists.range(1000000000).size() > 0",
+        "lists.range(199999).distinct().size() > 0",
+        "lists.range(199999).sort().size() > 0",
+        "'%.999999999f'.format([1.0]) == ''",
+        "'%.999999999e'.format([1.0]) == ''",
+    ],
+)
+def test_work_that_upstream_counts_as_one_step_is_bounded(text: str) -> None:
+    with pytest.raises(CostError, match="operation cancelled: actual cost limit exceeded"):
+        cost_of(text)
+
+
+def test_values_nested_deeper_than_their_text_cost_too_much() -> None:
+    text = bound(60, "dyn([1])", "dyn(" + "[" * 70 + "$" + "]" * 70 + ")", "$ == $")
+    with pytest.raises(CostError):
+        cost_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bound(40, "{1: 1}", "{$: $}", "$ == $"),
+        bound(40, "[1]", "[" * 110 + "$" + "]" * 110, "$ == $"),
+        bound(40, "{1: 1}", "{$: $}", "$ == 'a'"),
+    ],
+)
+def test_types_without_end_are_refused(text: str) -> None:
+    with pytest.raises(CelError, match="the types of its values are nested too deeply"):
+        cost_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("getHours('" + "1" * 5000 + ":00')", "value out of range"),
+        ("getHours('99999999999:00')", "timestamp overflow"),
+        ("getHours('+23:00')", "timestamp overflow"),
+        ("getHours('../UTC')", "time: invalid location name"),
+        ("getHours('/etc/localtime')", "time: invalid location name"),
+        ("getHours('Mars/Olympus')", "unknown time zone Mars/Olympus"),
+    ],
+)
+def test_times_out_of_range_are_errors_of_the_language(text: str, want: str) -> None:
+    with pytest.raises(EvalError, match=want):
+        cost_of(f"timestamp('9999-12-31T23:59:59Z').{text} == 1")
+
+
+def test_precision_of_a_text_is_a_number_of_64_bits() -> None:
+    with pytest.raises(CelError, match="value out of range"):
+        cost_of("'%.99999999999999999999f'.format([1.0]) == ''")
+
+
+def test_threads_evaluate_deep_expressions_at_once() -> None:
+    limit = sys.getrecursionlimit()
+    program = ENVIRONMENT.compile("[" * 200 + "1" + "].map(x, x)" * 200 + " == []", ("bool",))
+    start = threading.Barrier(4)
+
+    def evaluate(_: int) -> bool:
+        start.wait()
+        return all(program.evaluate()[0] is False for _ in range(10))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(evaluate, range(4)))
+    assert sys.getrecursionlimit() == limit

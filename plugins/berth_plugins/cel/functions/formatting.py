@@ -25,9 +25,11 @@ from berth_plugins.cel.values import (
     to_type,
     type_name,
 )
+from berth_plugins.cel.work import spend, spend_on_text
 
 _PRECISION: Final = re.compile(r"\.([0-9]*)", re.ASCII)
 _DIGITS: Final = 6
+_MAX_DIGITS: Final = 19
 _SUPERSCRIPTS: Final = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 _INFINITIES: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 WANTED: Final = {
@@ -78,10 +80,16 @@ def parts_of(text: str, count: int) -> Iterator[str | Clause]:
                 "error while parsing precision: error while converting precision to integer: "
                 'strconv.Atoi: parsing "": invalid syntax'
             )
+        digits = _DIGITS if match is None else int(match[1][:_MAX_DIGITS])
+        if match is not None and len(match[1].lstrip("0")) >= _MAX_DIGITS:
+            raise _unreadable(
+                "error while parsing precision: error while converting precision to integer: "
+                f"strconv.Atoi: parsing {quoted(match[1])}: value out of range"
+            )
         kind = text[at]
         if kind not in WANTED:
             raise _unreadable(f'unrecognized formatting clause "{kind}"')
-        yield Clause(kind, _DIGITS if match is None else int(match[1]))
+        yield Clause(kind, digits)
         at += 1
         used += 1
 
@@ -118,6 +126,7 @@ def _number(clause: Clause, value: Value) -> str:
         value = float(value.replace("Infinity", "inf"))
     if type(value) is not float:
         raise refused(clause.kind, type_name(value))
+    spend_on_text(clause.precision)
     if math.isnan(value) or math.isinf(value):
         text = "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
         return text if clause.kind == "f" else text.rjust(clause.precision)
@@ -139,11 +148,13 @@ def _text(value: Value) -> str | None:
 
 
 def _list(values: list[Value]) -> str:
-    return f"[{', '.join(map(_inner, values))}]"
+    spend(len(values))
+    return f"[{', '.join([_inner(one) for one in values])}]"
 
 
 def _map(values: MapValue) -> str:
     entries: list[tuple[str, str]] = []
+    spend(len(values))
     for key, value in values.items():
         if type(key) not in (str, bool, int, Uint):
             raise EvalError(
@@ -175,6 +186,7 @@ def _inner(value: Value) -> str:
 
 def quoted(text: str) -> str:
     """Return a text in quotes, as Go's `%q` writes it."""
+    spend_on_text(len(text))
     found: list[str] = []
     for one in text:
         if one in _ESCAPES:

@@ -29,8 +29,11 @@ from berth_plugins.cel.values import (
     shown,
     type_name,
 )
+from berth_plugins.cel.work import spend
 
 _COMPARABLE: Final = ("int", "uint", "double", "bool", "string", "bytes")
+# About the times that sorting compares one element.
+_STEPS_OF_SORTING: Final = 10
 _TIMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 
 
@@ -40,6 +43,7 @@ _TIMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.pr
 def _range(count: int) -> list[Value]:
     if count < 0:
         raise EvalError(f"lists.range: size must be non-negative, got {count}")
+    spend(count)
     return list(range(count))
 
 
@@ -64,6 +68,7 @@ def _flatten(values: Any, depth: Any = 1) -> list[Value]:
     while waiting:
         rest, level = waiting[-1]
         for one in rest:
+            spend(1)
             if is_list(one) and level > 0:
                 waiting.append((iter(one), level - 1))
                 break
@@ -76,6 +81,7 @@ def _flatten(values: Any, depth: Any = 1) -> list[Value]:
 def _distinct(values: list[Value]) -> list[Value]:
     found: list[Value] = []
     for one in values:
+        spend(len(found))
         if not any(_is_same(one, other) for other in found):
             found.append(one)
     return found
@@ -104,6 +110,7 @@ def _sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
         raise EvalError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise EvalError("list elements must have the same type")
+    spend(_STEPS_OF_SORTING * len(values))
     order = cmp_to_key(_quiet_order)
     return [value for _, value in sorted(zip(keys, values, strict=True), key=lambda one: order(one[0]))]
 

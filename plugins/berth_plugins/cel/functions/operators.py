@@ -28,6 +28,7 @@ from berth_plugins.cel.values import (
     to_type,
     type_of_value,
 )
+from berth_plugins.cel.work import spend, spend_on_text
 
 _ADDED: Final = frozenset({bytes, float, int, Uint, str, list, GrowingList, Duration, Timestamp})
 _SUBTRACTED: Final = frozenset({float, int, Uint, Duration, Timestamp})
@@ -66,6 +67,7 @@ def add(left: Value, right: Value) -> Value:
         left.extend(right)
         return left
     if kind is list and is_list(right):
+        spend(len(left) + len(right))
         return left + list(right)
     if isinstance(left, Duration | Timestamp) and isinstance(right, Duration | Timestamp):
         return _add_times(left, right)
@@ -75,6 +77,8 @@ def add(left: Value, right: Value) -> Value:
         return checked_int(left + right)
     if kind is Uint:
         return checked_uint(int(left) + int(right))
+    if kind is not float:
+        spend_on_text(len(left) + len(right))
     return left + right
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from berth_plugins.cel.errors import CelError, EvalError
 from berth_plugins.cel.functions.operators import no_overload
+from berth_plugins.cel.work import spend
 
 # Reasons of the library, as Go writes them.
 _REASONS: Final = {
@@ -84,6 +85,7 @@ def _find_all(text: str, regex: str, count: int = -1) -> list[str]:
             break
         # An empty match right after another match does not count.
         if match.end() > match.start() or match.start() != end:
+            spend(1)
             found.append(match.group(0))
         end = match.end()
     return found

@@ -12,6 +12,7 @@ from berth_plugins.cel.errors import EvalError
 from berth_plugins.cel.functions.formatting import format_text
 from berth_plugins.cel.functions.operators import no_overload
 from berth_plugins.cel.values import shown
+from berth_plugins.cel.work import spend, spend_on_text
 
 # What Go's strings.TrimSpace removes.
 _SPACES: Final = (
@@ -69,12 +70,15 @@ def _last_index_of_offset(text: str, part: str, offset: int) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    times = text.count(old) if count < 0 else min(count, text.count(old))
+    spend_on_text(len(text) + times * len(new))
     return text.replace(old, new, max(count, -1))
 
 
 def _split(text: str, separator: str, count: int = -1) -> list[str]:
     if count == 0:
         return []
+    spend(text.count(separator) + 1)
     if not separator:
         parts = list(text)
         return (
@@ -96,6 +100,7 @@ def _join(texts: list[Any], separator: str = "") -> str:
     for one in texts:
         if not isinstance(one, str):
             raise EvalError(f"join: invalid input: {shown(one)}")
+    spend_on_text(sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 
 

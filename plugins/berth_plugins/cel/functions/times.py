@@ -37,22 +37,36 @@ _PARTS: Final[dict[str, tuple[str, Callable[[datetime], int]]]] = {
 }
 _OFFSET: Final = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)", re.ASCII)
 
+_MAX_DIGITS: Final = 18
+
 
 def _local(at: Timestamp, zone: str) -> datetime:
-    if ":" in zone:
-        match = _OFFSET.fullmatch(zone)
-        if match is None:
-            part = zone.partition(":")[0]
-            raise EvalError(f'strconv.Atoi: parsing "{part}": invalid syntax')
-        hours, minutes = int(match[1]), int(match[2])
-        if not 0 <= minutes <= 59:
-            raise EvalError(f"timezone offset minutes out of range [0, 59]: {zone}")
-        offset = hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes
-        return at.moment + timedelta(minutes=offset)
+    """Return the time in a zone. Raises EvalError, also for a time outside of the years 1 to 9999."""
     try:
-        return at.moment.astimezone(ZoneInfo(zone or "UTC"))
+        if ":" in zone:
+            return at.moment + timedelta(minutes=_offset_minutes(zone))
+        if ".." in zone or zone.startswith(("/", "\\")):
+            raise EvalError("time: invalid location name")
+        return at.moment.astimezone(ZoneInfo("UTC" if zone in ("", "Local") else zone))
+    except OverflowError as err:
+        raise EvalError("timestamp overflow") from err
     except (ZoneInfoNotFoundError, ValueError, OSError) as err:
         raise EvalError(f"unknown time zone {zone}") from err
+
+
+def _offset_minutes(zone: str) -> int:
+    """Read an offset such as `-05:30`. Raises EvalError."""
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        part = zone.partition(":")[0]
+        raise EvalError(f'strconv.Atoi: parsing "{part}": invalid syntax')
+    for part in match.groups():
+        if len(part.lstrip("+-0")) > _MAX_DIGITS:
+            raise EvalError(f'strconv.Atoi: parsing "{part}": value out of range')
+    hours, minutes = int(match[1]), int(match[2])
+    if not 0 <= minutes <= 59:
+        raise EvalError(f"timezone offset minutes out of range [0, 59]: {zone}")
+    return hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes
 
 
 def _in_zone(part: Callable[[datetime], int]) -> Callable[[Timestamp, str], int]:
