@@ -57,10 +57,10 @@ class Written:
 
 class WatchedHost:
     """Every event registered by the default plugins in REJECTING helps; hints always say yes. `groups`: True
-    for a host that schedules pod groups.
+    for a host that schedules pod groups. `leads`: False for a standby.
     """
 
-    def __init__(self, *, groups: bool = False) -> None:
+    def __init__(self, *, groups: bool = False, leads: bool = True) -> None:
         self.stores = ObjectStores()
         self.cache = Cache()
         self.clock = ManualClock(start_s=START_S)
@@ -81,6 +81,8 @@ class WatchedHost:
             refused_pod=lambda pod, message: self.refusals.append((pod.name, message)),
         )
         self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME], groups=groups)
+        if leads:
+            self.handlers.begin()
         self.failures = FailureHandler(self.queue, self.stores, self.cache.forget, self.written)
         self._version = 0
         self.seen: dict[tuple[str, str], KubeObject] = {}

@@ -114,6 +114,7 @@ class Host(HostParts):
         nominated = self._nominated_pods()
         if self.shadow is None:
             self.rivals.begin()
+            self.handlers.begin()
             self.coscheduling.begin()
             self.repair.begin()
             self.evictions.resume(nominated)

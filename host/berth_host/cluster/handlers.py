@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from berth_sdk.errors import BerthError
@@ -134,7 +135,17 @@ class EventHandlers:
         self._refused_pod = targets.refused_pod
         self._said: dict[tuple[str, str, str], str] = {}
         """The problems of the objects that cannot be read now, which were said."""
+        self._leads = False
+        self._unwritten: dict[tuple[str, str, str], Callable[[], None]] = {}
+        """What is written about objects that cannot be read when this host leads."""
         self.refused: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Write about objects that cannot be read, from now on: this host leads. A standby writes nothing."""
+        self._leads = True
+        for write in self._unwritten.values():
+            write()
+        self._unwritten.clear()
 
     def schedule_coscheduling(self) -> None:
         """Schedule coscheduling's PodGroups from now on: the host has a plugin that judges them.
@@ -237,7 +248,14 @@ class EventHandlers:
         )
         if not ref.name:
             return
-        note = f"this {event.kind} cannot be read and is skipped: {problem}"
+        write = partial(self._write_refusal, event.kind, ref, part, problem)
+        if self._leads:
+            write()
+        else:
+            self._unwritten[what] = write
+
+    def _write_refusal(self, kind: str, ref: ObjectRef, part: Pod | None, problem: str) -> None:
+        note = f"this {kind} cannot be read and is skipped: {problem}"
         if part is not None:
             note = f"this Pod cannot be read: {problem}"
             if part.node_name:
@@ -247,7 +265,7 @@ class EventHandlers:
         self._report(
             EventRecord(
                 regarding=ref,
-                regarding_kind=event.kind,
+                regarding_kind=kind,
                 type="Warning",
                 reason=REFUSED,
                 action="Reading",
@@ -259,7 +277,9 @@ class EventHandlers:
     def _recovered(self, event: WatchEvent) -> None:
         """Forget that an object could not be read: it was read, or it is gone."""
         ref = _ref_of(event.new or event.old)
-        self._said.pop((event.kind, ref.key, ref.uid), None)
+        what = (event.kind, ref.key, ref.uid)
+        self._said.pop(what, None)
+        self._unwritten.pop(what, None)
 
     def _take_readable_part(self, item: KubeObject) -> Pod | None:
         """Apply what can be read of a pod: its end, and its place on a node. Its last known state counts

@@ -452,6 +452,17 @@ def test_unreadable_pending_pod_gets_a_condition_and_is_said_once(host: WatchedH
     assert host.handlers.refused == {"Pod": 2}
 
 
+def test_standby_writes_nothing_about_unreadable_objects_until_it_leads() -> None:
+    host = WatchedHost(leads=False)
+    for name in ("odd", "gone"):
+        host.handlers.handle(WatchEvent("Pod", None, unreadable_pod(name)))
+    host.handlers.handle(WatchEvent("Pod", unreadable_pod("gone"), None))
+    assert (host.handlers.refused, host.reports, host.refusals) == ({"Pod": 2}, [], [])
+    host.handlers.begin()
+    assert [event.regarding.name for event in host.reports] == ["odd"]
+    assert [name for name, _ in host.refusals] == ["odd"]
+
+
 def test_object_that_becomes_unreadable_stays_as_it_was_and_recovers(host: WatchedHost) -> None:
     host.node("n1")
     host.shows("Node", {"metadata": {"name": "n1", "uid": "uid-n1"}, "spec": {"taints": [3]}})
