@@ -8,7 +8,7 @@ Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -235,7 +235,7 @@ class DynamicResources(Plugin):
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
             return self._nothing_to_deallocate("no new claims to deallocate")
-        freed = _freed(attempt, pod)
+        freed = _freed(attempt, pod, frozenset())
         if freed is None:
             return self._nothing_to_deallocate("still not schedulable")
         text, patches = freed
@@ -252,13 +252,15 @@ class DynamicResources(Plugin):
         patches: list[ObjectPatch] = []
         known: dict[str, Attempt] = state.get(_MEMBERS) or {}
         all_freed = True
+        mates = frozenset(pod.uid for pod in group.pods)
         for pod in group.pods:
             attempt = known.get(pod.uid)
-            freed = None if attempt is None or attempt.is_empty else _freed(attempt, pod)
+            freed = None if attempt is None or attempt.is_empty else _freed(attempt, pod, mates)
             if freed is None:
                 all_freed = False
             else:
-                patches += freed[1]
+                # A claim that members share is given up once: the second patch would find it changed.
+                patches += [patch for patch in freed[1] if patch not in patches]
         text = "deallocation and deletion of ResourceClaims completed"
         if self._rules.of_groups and not all_freed and not group.scheduled:
             given_up = self._given_up(group.group, known.values())
@@ -476,12 +478,16 @@ def _is_constrained(group: PodGroup) -> bool:
     )
 
 
-def _freed(attempt: Attempt, pod: Pod) -> tuple[str, tuple[ObjectPatch, ...]] | None:
-    """Return a text and the patches that give up a claim which keeps the pod from a node; None for none."""
+def _freed(attempt: Attempt, pod: Pod, mates: Set[str]) -> tuple[str, tuple[ObjectPatch, ...]] | None:
+    """Return a text and the patches that give up a claim which keeps the pod from a node; None for none.
+
+    `mates`: the uids of the pods that are tried together, and so run nowhere. Their reservations of an
+    attempt that was undone keep no devices.
+    """
     for i in sorted(attempt.unavailable):
         claim = attempt.claims[i].claim
         reserved = claim.get("status.reservedFor") or []
-        if len(reserved) <= 1 and all(one.get("uid") == pod.uid for one in reserved):
+        if all(one.get("uid") == pod.uid or one.get("uid") in mates for one in reserved):
             return "deallocation of ResourceClaim completed", (deallocation(claim),)
     stale = attempt.extended.stale if attempt.extended is not None else None
     if stale is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from berth_plugins.cel.functions import regexes
 from berth_plugins.dynamic_resources import search
+from berth_plugins.dynamic_resources.attempt import Attempt, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
@@ -16,7 +18,8 @@ from berth_sdk.extension_points import NoConcern
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
-from berth_sdk.results import QueuedPod
+from berth_sdk.pod_group import GroupView, PodGroup
+from berth_sdk.results import PodGroupPostFilterResult, QueuedPod, Tries
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_node, make_table
@@ -414,3 +417,24 @@ async def test_a_search_that_times_out_ends_the_other_searches(monkeypatch: pyte
     plugged = Plug(plugged.cls, {"filterTimeout": "10ms"}, plugged.objects)
     assert filter_now(plugged, web("c"), NODES) == [late, late]
     assert len(searches) == 1
+
+
+@pytest.mark.parametrize(
+    ("users", "given_up"),
+    [((), 1), (("uid-one",), 1), (("uid-one", "uid-two"), 1), (("uid-one", "uid-other"), 0)],
+)
+def test_members_give_up_a_claim_that_only_they_were_to_use(users: tuple[str, ...], given_up: int) -> None:
+    # An attempt that was undone after the claim was written leaves all members in `reservedFor`.
+    reserved = [{"resource": "pods", "name": uid[4:], "uid": uid} for uid in users]
+    shared = KubeObject.of(claim("c", allocated=["gone/d0"], status={"reservedFor": reserved}))
+    pods = tuple(Pod.from_object(pod_with("c", name=name)) for name in ("one", "two"))
+    state = CycleState("cycle")
+    tried = {pod.uid: Attempt(pod, (PodClaim(shared),), unavailable={0}) for pod in pods}
+    state.write("members", tried)
+    group = PodGroup(kind="PodGroup", namespace="default", name="train")
+    tries = SimpleNamespace(reached_pre_filter=True)
+    answer = DynamicResources({}, NO_HANDLE).pod_group_post_filter(
+        state, GroupView(group, pods), cast(Tries, tries)
+    )
+    assert isinstance(answer, PodGroupPostFilterResult)
+    assert [patch.ref.name for patch in answer.patches] == ["c"] * given_up
