@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
-from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Answer, DependsOn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import MAX_NODE_SCORE
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -49,8 +50,11 @@ class ImageLocality(Plugin):
         """Return the images and how many of them count."""
         return pod.images, self._image_count(spec_of(pod))
 
-    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+    def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[NDArray[np.int64]]:
         """Return int64[n], 0..100."""
+        return in_slices(self._score_nodes(pod, nodes))
+
+    def _score_nodes(self, pod: Pod, nodes: NodeTable) -> Work[NDArray[np.int64]]:
         count = self._image_count(spec_of(pod))
         total = np.zeros(len(nodes), dtype=np.int64)
         found = False
@@ -58,6 +62,7 @@ class ImageLocality(Plugin):
         for image, uses in Counter(normalized_name(image) for image in pod.images).items():
             if not nodes.has_image(image):
                 continue
+            yield
             holders, size_bytes = nodes.image(image)
             if size_bytes:
                 found = True

@@ -258,6 +258,11 @@ class LabelSelector:
         """True if the selector matches everything: not null, and without a requirement."""
         return self.requirements is not None and not self.requirements
 
+    @property
+    def is_long(self) -> bool:
+        """True if one look at an object's labels costs less than a look at each requirement."""
+        return self.requirements is not None and len(self.requirements) > _MANY
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if a labels map meets every requirement."""
         requirements = self.requirements

@@ -52,7 +52,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.scheduler.traced": "host/tracing/test_tracing.py",
         "berth_host.scheduler.undoing": "host/scheduler/test_binding_cycle.py",
         "berth_host.scheduler.preemption.apart": "host/scheduler/preemption/test_units.py",
-        "berth_host.scheduler.preemption.budgets": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.dry_run": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.eligibility": "host/scheduler/preemption/test_evaluator.py",
         "berth_host.scheduler.preemption.kept_outcomes": "host/scheduler/preemption/test_sharing.py",

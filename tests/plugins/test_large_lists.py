@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
+from berth_plugins.image_locality import ImageLocality
 from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_plugins.node_affinity import NodeAffinity
 from berth_plugins.node_ports import NodePorts
 from berth_plugins.node_resources.fit import NodeResourcesFit
 from berth_plugins.pod_topology_spread.filter import REASON_LABEL
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
+from berth_plugins.volumes.node_volume_limits import NodeVolumeLimits
 from berth_plugins.volumes.volume_binding import VolumeBinding
 from berth_plugins.volumes.volume_restrictions import VolumeRestrictions
+from berth_plugins.volumes.volume_zone import VolumeZone
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
@@ -29,13 +32,25 @@ from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from berth_sdk.tables.used_ports import UsedPorts
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import IN_PROCESS, Plug
-from support.storage import CLAIMS, CLASSES, VOLUMES, claim, pod_using, storage_class, volume
+from support.storage import (
+    CLAIMS,
+    CLASSES,
+    CSI_NODES,
+    VOLUMES,
+    claim,
+    csi,
+    csi_node,
+    pod_using,
+    storage_class,
+    volume,
+)
 
 SPREAD = Plug(PodTopologySpread)
 AFFINITY = Plug(NodeAffinity)
 FIT = Plug(NodeResourcesFit)
 NEIGHBOURS = Plug(InterPodAffinity)
 PORTS = Plug(NodePorts)
+ZONE = "topology.kubernetes.io/zone"
 
 
 @contextmanager
@@ -395,3 +410,43 @@ async def test_topologies_of_a_class_are_judged_once_for_all_its_claims() -> Non
         verdicts = await IN_PROCESS.filter(plug, pod, storage_nodes())
     assert all(verdict.is_success for verdict in verdicts)
     assert len(judged) == len(topologies)
+
+
+@pytest.mark.parametrize("plugin", [VolumeBinding, VolumeZone, VolumeRestrictions, NodeVolumeLimits])
+async def test_volumes_that_name_one_claim_give_way(plugin: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = {
+        CLAIMS: [claim("c", bound_to="c", accessModes=["ReadWriteOncePod"])],
+        VOLUMES: [volume("c", labels={ZONE: "a"}, csi=csi("c"))],
+        CSI_NODES: [csi_node("n0", {"csi.example.com": 0})],
+    }
+    table = make_table([make_node("n0", labels={ZONE: "a"}), make_node("n1", labels={ZONE: "b"})])
+    plug = Plug(plugin, objects=objects)
+    few = await IN_PROCESS.filter(plug, pod_using("web", "c"), table)
+    batches: list[object] = []
+
+    def one_batch(work: Any, slice_s: float, clock: Any) -> None:
+        batches.append(None)
+        _one_batch(work, slice_s, clock)
+
+    monkeypatch.setattr("berth_sdk.slices._do_slice", one_batch)
+    pod, state = pod_using("web", *["c"] * 200), CycleState("cycle")
+    runtime = plug.runtime()
+    before: Any = runtime.pre_filter(state, pod, table)
+    before = await before if isinstance(before, Awaitable) else before
+    assert before.status.code in (Code.SUCCESS, Code.SKIP)
+    if before.status.is_success:
+        passed: Any = runtime.filter(state, pod, table)
+        passed = await passed if isinstance(passed, Awaitable) else passed
+        assert passed.verdicts.to_list() == few
+    assert len(batches) >= 200 // 16
+
+
+async def test_images_of_many_containers_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = {f"i{i}:v1": 1 << 30 for i in range(200)}
+    table = make_table([make_node("n0", images=images), make_node("n1")])
+    pod = make_pod("web", containers=[{"name": f"c{i}", "image": f"i{i}:v1"} for i in range(200)])
+    assert await IN_PROCESS.score(Plug(ImageLocality), pod, table) == [51, 0]
+    monkeypatch.setattr("berth_sdk.slices._do_slice", _one_batch)
+    runtime = Plug(ImageLocality).runtime()
+    scored: Any = runtime.score(CycleState("cycle"), pod, table)
+    assert isinstance(scored, Awaitable)

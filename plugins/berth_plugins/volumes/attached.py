@@ -21,6 +21,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import EPHEMERAL
+from berth_sdk.slices import Work, at_once
 from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from numpy.typing import NDArray
 
@@ -72,13 +73,18 @@ class VolumeNames:
         self._unmade = secrets.token_hex(16)
 
     def of_pod(self, pod: Pod, *, is_new: bool) -> dict[str, str]:
+        """Return `read`, at once. Raises ClaimMissingError and VolumesError."""
+        return at_once(self.read(pod, is_new=is_new))
+
+    def read(self, pod: Pod, *, is_new: bool) -> Work[dict[str, str]]:
         """Return {unique name: driver}, on a node with a CSINode. Missing claims are errors for a new pod
-        only.
+        only. Yields after each volume.
 
         Raises ClaimMissingError and VolumesError.
         """
         found: dict[str, str] = {}
         for volume in pod.volumes:
+            yield
             if not volume.has_claim:
                 unique = _inline(volume.source, volume.details, volume.name)
             else:

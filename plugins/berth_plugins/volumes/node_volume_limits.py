@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
+from berth_sdk.extension_points import Answer, DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need
@@ -20,6 +20,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
+from berth_sdk.slices import Work, at_once, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -108,13 +109,16 @@ class NodeVolumeLimits(Plugin):
         """Return SKIP for a pod without claims and without disks that a CSI driver has taken over."""
         return SUCCESS if any(map(_is_looked_at, pod.volumes)) else Status.skip()
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts | Status]:
         """Return rejections where a driver's volumes, including this pod's, are more than its limit.
 
         Unresolvable on all nodes where a claim is missing. ERROR where the volumes of the pod, or of a pod on
         the node, cannot be determined.
         """
-        new = self._new_volumes(pod)
+        return in_slices(self._filter_nodes(pod, nodes))
+
+    def _filter_nodes(self, pod: Pod, nodes: NodeTable) -> Work[Verdicts | Status]:
+        new = yield from self._new_volumes(pod)
         if isinstance(new, Status):
             return new
         if not new:
@@ -127,7 +131,7 @@ class NodeVolumeLimits(Plugin):
         added.
         """
         nodes, count = scenarios.nodes, len(scenarios)
-        new = self._new_volumes(pod)
+        new = at_once(self._new_volumes(pod))
         if isinstance(new, Status) or not new:
             return Verdicts.all(count, new if isinstance(new, Status) else SUCCESS)
         self._catch_up(nodes)
@@ -220,9 +224,9 @@ class NodeVolumeLimits(Plugin):
 
     # --- counting ----------------------------------------------------------------------------------
 
-    def _new_volumes(self, pod: Pod) -> Names | Status:
+    def _new_volumes(self, pod: Pod) -> Work[Names | Status]:
         try:
-            return self._names.of_pod(pod, is_new=True)
+            return (yield from self._names.read(pod, is_new=True))
         except ClaimMissingError as err:
             return Status.unresolvable(str(err))
         except VolumesError as err:

@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin
+from berth_sdk.extension_points import Answer, DependsOn, NoConcern, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
+from berth_sdk.slices import Work, at_once, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -135,13 +136,16 @@ class VolumeRestrictions(Plugin):
         self._disks_in_use: SlotIndex[Key, bool] = SlotIndex(disks_of)
         self._claims_in_use: SlotIndex[tuple[str, str], None] = SlotIndex(_claims_of)
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without disks in the spec and without a conflict over a claim, unresolvable where a
         claim is missing.
         """
         if not pod.volumes:
             return Status.skip()
-        found = self._restricted(pod, nodes)
+        return in_slices(self._pre_filter(state, pod, nodes))
+
+    def _pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Work[Status]:
+        found = yield from self._restricted(pod, nodes)
         if isinstance(found, Status):
             return found
         if not found.disks and not found.conflicts:
@@ -203,11 +207,12 @@ class VolumeRestrictions(Plugin):
 
     def _found(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Restricted | Status:
         found: Restricted | None = state.get(_RESTRICTED)
-        return self._restricted(pod, nodes) if found is None else found
+        return at_once(self._restricted(pod, nodes)) if found is None else found
 
-    def _restricted(self, pod: Pod, nodes: NodeTable) -> Restricted | Status:
+    def _restricted(self, pod: Pod, nodes: NodeTable) -> Work[Restricted | Status]:
         alone: set[str] = set()
         for volume in claim_volumes(pod, ephemeral=False):
+            yield
             claim = self._claims.get(volume.claim, pod.namespace)
             if claim is None:
                 return Status.unresolvable(claim_not_found(volume.claim))

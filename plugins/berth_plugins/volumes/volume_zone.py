@@ -12,11 +12,12 @@ from typing import Any, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, PodSensitivity
+from berth_sdk.extension_points import Answer, DependsOn, NoConcern, Plugin, PodSensitivity
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes
+from berth_sdk.slices import Work, at_once, in_slices
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -69,11 +70,14 @@ class VolumeZone(Plugin):
         super().__init__(args, handle)
         self._stores = Stores(handle)
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Collect the labels of the pod's volumes. Returns SKIP where there are none."""
         if not pod.volumes:
             return Status.skip()
-        found = self._topologies(pod)
+        return in_slices(self._pre_filter(state, pod))
+
+    def _pre_filter(self, state: CycleState, pod: Pod) -> Work[Status]:
+        found = yield from self._topologies(pod)
         if isinstance(found, Status):
             return found
         if not found:
@@ -92,7 +96,7 @@ class VolumeZone(Plugin):
         """
         found = state.get(_TOPOLOGIES)
         if found is None:
-            found = self._topologies(pod)
+            found = at_once(self._topologies(pod))
             if isinstance(found, Status):
                 return found
         labelled = np.zeros(len(nodes), dtype=np.bool_)
@@ -122,9 +126,10 @@ class VolumeZone(Plugin):
         before = as_object(event.old).get("metadata.labels") or {}
         return topologies_of(before) != topologies_of(item.get("metadata.labels") or {})
 
-    def _topologies(self, pod: Pod) -> Topologies | Status:
+    def _topologies(self, pod: Pod) -> Work[Topologies | Status]:
         found: Topologies = []
         for volume in claim_volumes(pod, ephemeral=False):
+            yield
             if not volume.claim:
                 return NO_CLAIM_NAME
             claim = self._stores.claims.get(volume.claim, pod.namespace)

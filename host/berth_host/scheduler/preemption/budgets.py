@@ -47,7 +47,8 @@ class Budget:
 
     def selects(self, pods: _Rows) -> NDArray[np.bool_]:
         """Return bool[v]: the pods that the budget covers. Upstream leaves out pods without labels."""
-        mask = self.selector.over(pods) & pods.in_namespace(self.namespace)
+        matching = pods.matching(self.selector) if self.selector.is_long else self.selector.over(pods)
+        mask = matching & pods.in_namespace(self.namespace)
         if not self.rules.counts_empty_budgets:
             mask &= pods.have_labels()
         if self.disrupted:
@@ -69,6 +70,11 @@ class _Rows:
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         codes, values = self.pods.label(key)
         return codes.take(self.rows), values
+
+    def matching(self, selector: LabelSelector) -> NDArray[np.bool_]:
+        """Return `selector.over(self)`, with one test for each distinct set of labels."""
+        codes, values = self.pods.encoded("berth/labels", _labels)
+        return values.where(lambda labels: selector.matches(dict(labels))).take(codes.take(self.rows))
 
     def in_namespace(self, namespace: str) -> NDArray[np.bool_]:
         return np.equal(self.pods.namespace.take(self.rows), self.pods.namespaces.find(namespace))
@@ -126,6 +132,10 @@ def violating(
 
 def _has_labels(pod: Pod) -> bool | None:
     return bool(pod.labels) or None
+
+
+def _labels(pod: Pod) -> frozenset[tuple[str, str]]:
+    return frozenset(pod.labels.items())
 
 
 def _budgets(objects: Iterable[KubeObject], rules: HostRules) -> Iterable[Budget]:
