@@ -72,6 +72,16 @@ def test_blocks_share_a_folder_and_their_names(folder: Path) -> None:
     )
 
 
+LATE = "waiting for plugin P (berth-sdk serve p:P), at most 60 s each time: it has not answered yet"
+
+
+def test_plugin_that_starts_slowly_is_heard_only_where_the_page_shows_it(folder: Path) -> None:
+    run(folder, f"```console\n$ echo '{LATE}'; echo done\ndone\n```\n")
+    run(folder, f"```console\n$ echo '{LATE}'; echo done\n{LATE}\ndone\n```\n")
+    with pytest.raises(BlockError, match=r"page\.md:1: "):
+        run(folder, f"```console\n$ echo done\n{LATE}\ndone\n```\n")
+
+
 def test_a_server_runs_beside_the_blocks_that_follow_it(folder: Path) -> None:
     server = "sh -c 'echo serving; exec sleep 60'"
     run(folder, f"<!-- run: background -->\n```sh\n{server}\n```\n```sh\ntrue\n```\n")
