@@ -104,6 +104,8 @@ class _End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.has_ended = False
         """No more bytes come from this side."""
+        self.early: list[bytes] = []
+        """Bytes that came before the other side was there: uvloop reads on although reading is paused."""
         self._connections = connections
         self._connection = connection
 
@@ -116,11 +118,15 @@ class _End(asyncio.Protocol):
             # gRPC speaks first, and the client's side is not there yet.
             made.pause_reading()
         elif self.other.transport is not None:
+            made.writelines(self.other.early)
+            self.other.early.clear()
             self.other.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self._connections.spoke(self._connection, Phase.IDLE)
-        if self.other is not None and self.other.transport is not None:
+        if self.other is None or self.other.transport is None:
+            self.early.append(data)
+        else:
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:

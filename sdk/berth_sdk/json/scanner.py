@@ -141,11 +141,13 @@ def skipped(document: bytes, at: int) -> Generator[None, None, int]:
     Raises ScanError if it does not end.
     """
     depth = count = 0
-    for found in _BRACKET.finditer(document, at):
-        end = found.end()
-        depth += 1 if document[end - 1] in _OPENING else -1
+    # `match` and not `finditer`: a search would begin again at each byte of a document that does not end.
+    next_bracket = _BRACKET.match
+    while (found := next_bracket(document, at)) is not None:
+        at = found.end()
+        depth += 1 if document[at - 1] in _OPENING else -1
         if not depth:
-            return end
+            return at
         count += 1
         if count >= BRACKETS_PER_STEP:
             count = 0

@@ -5,6 +5,7 @@ servers.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,9 @@ def test_each_case_is_a_line_with_berths_figures(run: Run) -> None:
         assert 9_000 < line["size_bytes"] <= 10_000
         assert line["hold_s"] > 0
         assert line["held_by"]
-        assert line["command"] == f"berth bench hostile '{line['case']}' {' '.join(SMALL)} --embedded"
+        assert (
+            line["command"] == f"berth bench hostile {shlex.quote(line['case'])} {' '.join(SMALL)} --embedded"
+        )
 
 
 @pytest.mark.slow

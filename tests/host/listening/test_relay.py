@@ -55,6 +55,33 @@ def test_connection_that_ended_at_both_sides_is_forgotten(on_uvloop: bool, close
     run(ask(), on_uvloop=on_uvloop)
 
 
+@pytest.mark.parametrize("on_uvloop", [False, True])
+def test_what_a_server_says_first_reaches_the_client(on_uvloop: bool) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"welcome")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async def ask() -> None:
+        relay = Relay("test")
+        async with await asyncio.start_unix_server(greet, relay.target.removeprefix("unix://")):
+            port = relay.bind("127.0.0.1", 0)
+            relay.start()
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"hello")
+                async with asyncio.timeout(10):
+                    assert await reader.readexactly(7) == b"welcome"
+                writer.close()
+                await writer.wait_closed()
+                await nobody_left(relay)
+            finally:
+                await relay.stop()
+
+    run(ask(), on_uvloop=on_uvloop)
+
+
 async def test_all_of_an_answer_arrives_though_the_server_has_closed() -> None:
     async with relaying(b"x" * 1_000_000) as (relay, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
