@@ -6,6 +6,7 @@ Schedulers have clients of their own.
 
 from __future__ import annotations
 
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -134,7 +135,9 @@ class ApiClient:
         """Make one request as `request` does, and return the answer unparsed."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
-        async with self._session.request(verb, f"{self._url}/{path}", data=data, headers=headers) as answer:
+        # aiohttp warns of a body of more than 1 MiB that is not read as a file is.
+        body = None if data is None else io.BytesIO(data)
+        async with self._session.request(verb, f"{self._url}/{path}", data=body, headers=headers) as answer:
             text = await answer.text(errors="replace")
             if answer.status >= 400:
                 raise ApiError(answer.status, _message(text), f"{verb} {path}")
