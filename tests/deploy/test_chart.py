@@ -759,7 +759,7 @@ def notes(folder: Path, namespace: str, values: Json) -> str:
 
 
 def test_notes_say_that_the_network_policy_keeps_prometheus_out(tmp_path: Path) -> None:
-    listed = {"networkPolicy": {"from": [{"namespaceSelector": {}}]}}
+    listed: dict[str, Any] = {"networkPolicy": {"from": [{"namespaceSelector": {}}]}}
     token = {"name": "token"}
     for monitor in (
         {"serviceMonitor": {"enabled": True}},

@@ -92,5 +92,5 @@ def test_preferred_term_of_weight_zero_is_not_read() -> None:
 def test_comparison_with_no_integer_is_refused_in_kube_schedulers_words(values: list[str], want: str) -> None:
     expression = {"key": "force", "operator": "Gt", "values": values}
     with pytest.raises(SelectorError) as err:
-        PreferredTerms.of([{"weight": 1, "preference": {"matchExpressions": [expression]}}]).check()
+        PreferredTerms.of([{"weight": 1, "preference": {"matchExpressions": [expression]}}])
     assert want in str(err.value)

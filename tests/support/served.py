@@ -21,7 +21,6 @@ from berth_host.cache.resources import kind_of
 from berth_host.config.berth.points import PointPolicy
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.hint_answer import HintAnswer
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject
@@ -127,10 +126,10 @@ class Served:
         async with self._client(plug) as client:
             return (await client.sort_keys([pod]))[0]
 
-    async def hint(self, plug: Plug, event: ClusterEvent, pod: Pod) -> HintAnswer:
+    async def hint(self, plug: Plug, event: ClusterEvent, pod: Pod) -> bool:
         """QueueingHint."""
         async with self._client(plug) as client:
-            return (await client.queueing_hints(event, [pod]))[0]
+            return bool((await client.queueing_hints(event, [pod]))[0])
 
     async def bind(self, plug: Plug, pod: Pod, node_name: str) -> BindResult | None:
         """Bind."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -711,5 +712,10 @@ async def test_hints_are_asked_with_the_event_and_default_to_yes(tmp_path: Path)
         assert await host.client.queueing_hints(event, pods) == [NO_HINT, NO_HINT]
         for errors, wanted in (([1], [False, NO_HINT]), ([2], [NO_HINT, NO_HINT])):
             answer = queue_pb2.QueueingHintsResponse(queue=[False, True], errors=errors)
-            plugin.once("QueueingHints", lambda _, answer=answer: answer)
+            plugin.once("QueueingHints", partial(_given, answer))
             assert await host.client.queueing_hints(event, pods) == wanted
+
+
+def _given(answer: Any, _: Any) -> Any:
+    """Return the answer, whatever is asked."""
+    return answer
