@@ -450,3 +450,4 @@ async def test_images_of_many_containers_give_way(monkeypatch: pytest.MonkeyPatc
     runtime = Plug(ImageLocality).runtime()
     scored: Any = runtime.score(CycleState("cycle"), pod, table)
     assert isinstance(scored, Awaitable)
+    assert (await scored).tolist() == [51, 0]

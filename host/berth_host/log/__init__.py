@@ -136,6 +136,7 @@ EVENTS: Final = frozenset(
         "volume.not_bound",
         "watch.expired",
         "watch.failed",
+        "watch.late_reading_failed",
         "watch.object_is_deep",
         "watch.object_refused",
         "watch.recovered",

@@ -14,15 +14,16 @@ from berth_plugins.cel.work import spend
 class Type:
     """One type. `kind` groups types: `list`, `map`, `struct`, `opaque`, `param`, `type`, or its own name.
 
-    `name`: the type's name at runtime.
+    `name`: the type's name at runtime. `has_parameters`: whether a type parameter is in it.
     """
 
-    __slots__ = ("kind", "name", "params")
+    __slots__ = ("has_parameters", "kind", "name", "params")
 
     def __init__(self, kind: str, name: str, params: Sequence[Type] = ()) -> None:
         self.kind = kind
         self.name = name
         self.params = tuple(params)
+        self.has_parameters = kind == "param" or any(one.has_parameters for one in self.params)
 
     def __str__(self) -> str:
         """Return the type as error messages write it."""
@@ -191,7 +192,7 @@ class Substitutions:
             if found is None:
                 return DYN if free_to_dyn else one
             one = found
-        if not one.params:
+        if not one.has_parameters:
             return one
         spend(len(one.params))
         params = tuple([self.apply(part, free_to_dyn=free_to_dyn) for part in one.params])
@@ -248,6 +249,8 @@ class Substitutions:
                 return False
             meaning = self._known.get(within.name)
             return meaning is None or self._is_free_in(parameter, meaning)
+        if not within.has_parameters:
+            return True
         spend(len(within.params))
         for part in within.params:  # noqa: SIM110
             if not self._is_free_in(parameter, part):
