@@ -23,7 +23,7 @@ class Type:
         self.kind = kind
         self.name = name
         self.params = tuple(params)
-        self.has_parameters = kind == "param" or any(one.has_parameters for one in self.params)
+        self.has_parameters: bool = kind == "param" or any(one.has_parameters for one in self.params)
 
     def __str__(self) -> str:
         """Return the type as error messages write it."""
