@@ -10,8 +10,8 @@ Source: component-helpers `scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.3
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,11 @@ class NodeSelectorTerm:
         """Read `{matchExpressions, matchFields}`. None: the term has neither. Raises SelectorError with the
         texts of all errors.
         """
+        return at_once(NodeSelectorTerm.read(raw, path))
+
+    @staticmethod
+    def read(raw: Mapping[str, Any], path: str) -> Work[NodeSelectorTerm | None]:
+        """Return `of`. Yields after each condition but the first."""
         expressions = mappings(raw.get("matchExpressions"), f"{path}.matchExpressions")
         fields = mappings(raw.get("matchFields"), f"{path}.matchFields")
         if not expressions and not fields:
@@ -91,11 +96,15 @@ class NodeSelectorTerm:
         requirements: list[Requirement] = []
         field_requirements: list[FieldRequirement] = []
         for i, item in enumerate(expressions):
+            if i:
+                yield
             try:
                 requirements.append(Requirement.of(item, f"{path}.matchExpressions[{i}]", _OPERATORS))
             except SelectorError as err:
                 errors.append(str(err))
         for i, item in enumerate(fields):
+            if i:
+                yield
             try:
                 field_requirements.append(FieldRequirement.of(item, f"{path}.matchFields[{i}]"))
             except SelectorError as err:
@@ -120,8 +129,8 @@ class NodeSelectorTerm:
         mask = yield from self.labels.judged(nodes)
         if mask is False:
             return False
-        for field in self.fields:
-            found = field.judged(nodes)
+        for one in self.fields:
+            found = one.judged(nodes)
             if found is False:
                 return False
             if found is not True:
@@ -141,6 +150,13 @@ class NodeSelector:
 
     terms: tuple[NodeSelectorTerm, ...] = ()
     errors: tuple[str, ...] = ()
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        # A selector is a key of sets of nodes, and may have tens of thousands of terms.
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash((self.terms, self.errors)))
+        return cast(int, self._hash)
 
     @staticmethod
     def of(raw: Mapping[str, Any], path: str = "") -> NodeSelector:
@@ -151,7 +167,7 @@ class NodeSelector:
 
     @staticmethod
     def read(raw: Mapping[str, Any], path: str = "") -> Work[NodeSelector]:
-        """Return `of`. Yields after each term."""
+        """Return `of`. Yields after each condition."""
         terms: list[NodeSelectorTerm] = []
         errors: list[str] = []
         where = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
@@ -161,7 +177,7 @@ class NodeSelector:
             return NodeSelector((), (str(err),))
         for i, item in enumerate(items):
             try:
-                term = NodeSelectorTerm.of(item, f"{where}[{i}]")
+                term = yield from NodeSelectorTerm.read(item, f"{where}[{i}]")
             except SelectorError as err:
                 errors.append(str(err))
             else:
@@ -173,6 +189,14 @@ class NodeSelector:
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
         """Return True if one node matches a term. Unreadable terms match no node."""
         return any(term.matches(labels, node_name) for term in self.terms)
+
+    def matches_in_steps(self, labels: Mapping[str, str], node_name: str) -> Work[bool]:
+        """Return `matches`. Yields after each term."""
+        for term in self.terms:
+            if term.matches(labels, node_name):
+                return True
+            yield
+        return False
 
     def over(self, nodes: NodeTable) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes that match a term. Unreadable terms match no node."""
@@ -209,7 +233,7 @@ class PreferredTerms:
 
     @staticmethod
     def read(raw: Sequence[Mapping[str, Any]], path: str = "") -> Work[PreferredTerms]:
-        """Return `of`. Yields after each term."""
+        """Return `of`. Yields after each condition."""
         terms: list[tuple[NodeSelectorTerm, int]] = []
         errors: list[str] = []
         for i, item in enumerate(mappings(raw, path)):
@@ -218,7 +242,7 @@ class PreferredTerms:
             if not weight:
                 continue
             try:
-                term = NodeSelectorTerm.of(preference, f"{path}[{i}]")
+                term = yield from NodeSelectorTerm.read(preference, f"{path}[{i}]")
             except SelectorError as err:
                 errors.append(str(err))
             else:
@@ -264,7 +288,7 @@ class RequiredNodeAffinity:
 
     @staticmethod
     def read(spec: Mapping[str, Any]) -> Work[RequiredNodeAffinity]:
-        """Return `of_spec`. Yields after each pair and each term."""
+        """Return `of_spec`. Yields after each pair and each condition."""
         pairs = []
         for key, value in (spec.get("nodeSelector") or {}).items():
             pairs.append(Requirement(key, Operator.IN, frozenset((value,))))

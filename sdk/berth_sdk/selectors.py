@@ -223,6 +223,11 @@ class LabelSelector:
     @staticmethod
     def of(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> LabelSelector:
         """Read `{matchLabels, matchExpressions}`. Raises SelectorError, whose text begins with `path`."""
+        return at_once(LabelSelector.read(raw, path))
+
+    @staticmethod
+    def read(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> Work[LabelSelector]:
+        """Return `of`. Yields after each requirement."""
         if raw is None:
             return LabelSelector(None)
         requirements: list[Requirement] = []
@@ -231,10 +236,12 @@ class LabelSelector:
             for key, value in _mapping(equal, f"{path}.matchLabels").items():
                 pair = {"key": key, "operator": "In", "values": [value]}
                 requirements.append(Requirement.of(pair, f"{path}.matchLabels"))
+                yield
         if expressions is not None:
             for i, item in enumerate(mappings(expressions, f"{path}.matchExpressions")):
                 plain = _plain_requirement(item, LABEL_OPERATORS)
                 requirements.append(plain or Requirement.of(item, f"{path}.matchExpressions[{i}]"))
+                yield
         return LabelSelector(tuple(requirements))
 
     @staticmethod

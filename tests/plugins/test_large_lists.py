@@ -35,10 +35,14 @@ from support.asking import IN_PROCESS, Plug
 from support.storage import (
     CLAIMS,
     CLASSES,
+    CSI_CAPACITIES,
+    CSI_DRIVERS,
     CSI_NODES,
     VOLUMES,
+    capacity,
     claim,
     csi,
+    csi_driver,
     csi_node,
     pod_using,
     storage_class,
@@ -396,6 +400,67 @@ async def test_many_claims_give_way_and_decide_alike(kind: str, monkeypatch: pyt
 
 def _topology(zone: str) -> dict[str, Any]:
     return {"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}
+
+
+LONG = 1000
+CONDITIONS = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(LONG)]
+TERMS = {"required": {"nodeSelectorTerms": [{"matchExpressions": [one]} for one in CONDITIONS]}}
+TERM = {"required": {"nodeSelectorTerms": [{"matchExpressions": CONDITIONS}]}}
+BOUND = {CLAIMS: [claim("c", bound_to="v")]}
+KEYS = [{"key": f"k{i}", "values": ["a"]} for i in range(LONG)]
+GCE: dict[str, Any] = {"gcePersistentDisk": {"pdName": "d"}, "labels": {ZONE: "a"}}
+LISTS: dict[str, dict[str, list[Any]]] = {
+    "terms of a bound volume": {**BOUND, VOLUMES: [volume("v", nodeAffinity=TERMS)]},
+    "conditions of a bound volume": {**BOUND, VOLUMES: [volume("v", nodeAffinity=TERM)]},
+    "a volume that is migrated to CSI": {
+        **BOUND,
+        VOLUMES: [volume("v", nodeAffinity=TERMS, **GCE)],
+        CSI_NODES: [csi_node("n0", {}, migrated="kubernetes.io/gce-pd")],
+    },
+    "terms of a free volume": {VOLUMES: [volume("v", nodeAffinity=TERMS)]},
+    "conditions of a free volume": {VOLUMES: [volume("v", nodeAffinity=TERM)]},
+    "topologies of a class": {
+        CLASSES: [storage_class(allowedTopologies=[*map(_topology, map(str, range(LONG)))])]
+    },
+    "keys of one topology": {CLASSES: [storage_class(allowedTopologies=[{"matchLabelExpressions": KEYS}])]},
+    "the selector of a claim": {CLAIMS: [claim("c", selector={"matchExpressions": CONDITIONS})]},
+    "the nodes of a capacity": {
+        CSI_DRIVERS: [csi_driver(storageCapacity=True)],
+        CSI_CAPACITIES: [capacity("a", "1Gi", nodeTopology={"matchExpressions": CONDITIONS})],
+    },
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+async def test_long_lists_of_storage_objects_are_read_in_slices(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = {CLAIMS: [claim("c")], CLASSES: [storage_class()], **LISTS[what]}
+    plug, pod = Plug(VolumeBinding, objects=objects), pod_using("web", "c")
+    at_once = await IN_PROCESS.filter(plug, pod, storage_nodes())
+    most = 0
+    with counted(selectors.Requirement, "__init__") as read:
+
+        def one_batch(work: Any, slice_s: float, clock: Any) -> None:
+            nonlocal most
+            read.clear()
+            try:
+                _one_batch(work, slice_s, clock)
+            finally:
+                most = max(most, len(read))
+
+        monkeypatch.setattr("berth_sdk.slices._do_slice", one_batch)
+        assert await IN_PROCESS.filter(plug, pod, storage_nodes()) == at_once
+    assert 1 <= most <= 2 * 16
+
+
+@pytest.mark.parametrize("plugin", [VolumeZone, VolumeRestrictions, NodeVolumeLimits])
+async def test_plugins_that_need_no_affinity_of_a_volume_do_not_read_it(plugin: type) -> None:
+    objects = {**BOUND, VOLUMES: [volume("v", nodeAffinity=TERMS, csi=csi("v"))]}
+    plug = Plug(plugin, objects={**objects, CSI_NODES: [csi_node("n0", {"csi.example.com": 1})]})
+    with counted(selectors.Requirement, "__init__") as read:
+        await IN_PROCESS.filter(plug, pod_using("web", "c"), storage_nodes())
+    assert not read
 
 
 async def test_topologies_of_a_class_are_judged_once_for_all_its_claims() -> None:

@@ -7,14 +7,48 @@ the first read, and again when another object takes its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.slices import Work, at_once
 
 R = TypeVar("R")
 Key = tuple[str, str]
 """(namespace, name)."""
+
+
+class Late(Generic[R]):
+    """A part of a record that is read at its first use, in slices: a list that may be long."""
+
+    __slots__ = ("_found", "_read")
+
+    def __init__(self, read: Callable[[], Work[R]]) -> None:
+        """`read`: returns the work that reads the part."""
+        self._read: Callable[[], Work[R]] | None = read
+        self._found: R | None = None
+
+    @staticmethod
+    def known(value: R) -> Late[R]:
+        """Return a part that is read already."""
+
+        def nothing_to_read() -> Work[R]:
+            yield from ()
+            return value
+
+        return Late(nothing_to_read)
+
+    def read(self) -> Work[R]:
+        """Return the part. Yields between the pieces of the first reading."""
+        if self._read is not None:
+            self._found = yield from self._read()
+            self._read = None
+        return cast(R, self._found)
+
+    @property
+    def value(self) -> R:
+        """The part, read at once."""
+        return at_once(self.read())
 
 
 class Records(Generic[R]):
@@ -65,6 +99,17 @@ class Follower:
     def __init__(self, reader: ObjectReader) -> None:
         self.reader = reader
         self._version = -1
+
+    def pending(self) -> Iterator[Key]:
+        """Yield the key of each object that may have changed since the last call of `moved`."""
+        if self.reader.version == self._version:
+            return
+        moved = self.reader.moved_since(self._version)
+        if moved is not None:
+            yield from list(dict.fromkeys(moved))
+            return
+        for item in list(self.reader.list()):
+            yield item.ref.namespace, item.ref.name
 
     def moved(self) -> list[Key] | None:
         """Return (namespace, name) of changed objects, without repeats. None: any object, as at the first

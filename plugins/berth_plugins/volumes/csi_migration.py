@@ -15,6 +15,7 @@ from typing import Any, Final
 from berth_sdk.errors import BerthError
 from berth_sdk.node_selectors import NodeSelector, NodeSelectorTerm
 from berth_sdk.selectors import LabelSelector, Operator, Requirement
+from berth_sdk.slices import Work
 
 from berth_plugins.volumes.records import Volume
 
@@ -94,31 +95,31 @@ def volume_handle(volume: Volume) -> str:
     return _gce_disk("zones", zones[0] or _UNSPECIFIED, name)
 
 
-def csi_affinity(volume: Volume) -> NodeSelector | None:
+def csi_affinity(volume: Volume) -> Work[NodeSelector | None]:
     """Return the node affinity of an in-tree volume in its CSI form: its zones by the driver's own label.
 
-    Raises TranslationError for a volume that cannot be translated.
+    Yields after each term. Raises TranslationError for a volume that cannot be translated.
     """
     volume_handle(volume)
+    affinity = yield from volume.affinity.read()
     key = IN_TREE[volume.source].topology_key
     if not key:
-        return volume.affinity
-    zone, region = _topology_labels(volume)
-    affinity = volume.affinity
+        return affinity
+    zone, region = _topology_labels(volume, affinity)
     if affinity is not None and _has_values(affinity, zone):
-        affinity = _renamed(affinity, zone, key)
+        affinity = yield from _renamed(affinity, zone, key)
     elif zone in volume.labels:
         zones = frozenset(filter(None, (one.strip() for one in volume.labels[zone].split(_ZONE_DELIMITER))))
         if zones:
-            affinity = _narrowed(affinity, Requirement(key, Operator.IN, zones))
+            affinity = yield from _narrowed(affinity, Requirement(key, Operator.IN, zones))
     if affinity is not None and region == BETA_REGION and _has_values(affinity, region):
-        affinity = _renamed(affinity, region, REGION)
+        affinity = yield from _renamed(affinity, region, REGION)
     return affinity
 
 
-def _topology_labels(volume: Volume) -> tuple[str, str]:
+def _topology_labels(volume: Volume, affinity: NodeSelector | None) -> tuple[str, str]:
     """Return (zone, region): the current names, unless the volume uses only the older ones."""
-    keys = _keys(volume.affinity) if volume.affinity is not None else frozenset()
+    keys = _keys(affinity) if affinity is not None else frozenset()
     for found in (keys, volume.labels):
         if ZONE in found:
             return ZONE, REGION
@@ -137,29 +138,25 @@ def _has_values(affinity: NodeSelector, key: str) -> bool:
     )
 
 
-def _renamed(affinity: NodeSelector, old: str, new: str) -> NodeSelector:
-    def renamed(term: NodeSelectorTerm) -> NodeSelectorTerm:
+def _renamed(affinity: NodeSelector, old: str, new: str) -> Work[NodeSelector]:
+    terms = []
+    for term in affinity.terms:
         requirements = term.labels.requirements or ()
-        return replace(
-            term,
-            labels=LabelSelector(
-                tuple(replace(one, key=new) if one.key == old else one for one in requirements)
-            ),
-        )
-
-    return replace(affinity, terms=tuple(map(renamed, affinity.terms)))
+        renamed = tuple(replace(one, key=new) if one.key == old else one for one in requirements)
+        terms.append(NodeSelectorTerm(LabelSelector(renamed), term.fields))
+        yield
+    return NodeSelector(tuple(terms), affinity.errors)
 
 
-def _narrowed(affinity: NodeSelector | None, requirement: Requirement) -> NodeSelector:
+def _narrowed(affinity: NodeSelector | None, requirement: Requirement) -> Work[NodeSelector]:
     if affinity is None or not (affinity.terms or affinity.errors):
         return NodeSelector((NodeSelectorTerm(LabelSelector((requirement,))),))
-    return replace(
-        affinity,
-        terms=tuple(
-            replace(term, labels=LabelSelector((*(term.labels.requirements or ()), requirement)))
-            for term in affinity.terms
-        ),
-    )
+    terms = []
+    for term in affinity.terms:
+        narrowed = LabelSelector((*(term.labels.requirements or ()), requirement))
+        terms.append(NodeSelectorTerm(narrowed, term.fields))
+        yield
+    return NodeSelector(tuple(terms), affinity.errors)
 
 
 def _gce_disk(where: str, place: str, name: str) -> str:

@@ -22,8 +22,9 @@ from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM, PodVolume
 from berth_sdk.quantity import nano_value
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.selectors import LabelSelector, Operator, Requirement
+from berth_sdk.slices import Work
 
-from berth_plugins.objects.records import Records
+from berth_plugins.objects.records import Late, Records
 
 CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
@@ -63,12 +64,26 @@ _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _FILESYSTEM: Final = "Filesystem"
 _STORAGE: Final = "storage"
 _NOWHERE: Final = ""
+_EVERY_NODE: Final[Late[NodeSelector | None]] = Late.known(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The volumes that a claim can get, by their labels. `selector` None: all. `error`: why the selector
+    cannot be read.
+    """
+
+    selector: LabelSelector | None = None
+    error: str = ""
+
+
+_ANY_VOLUME: Final = Late.known(Selection())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A PersistentVolumeClaim. `requested_nano` None: it requests no storage. `selected_node` None: it has no
-    such annotation. `owner_uid`: its controller. `selector_error`: why its selector cannot be read.
+    such annotation. `owner_uid`: its controller. `selection`: the volumes that it can get.
     """
 
     ref: ObjectRef
@@ -79,8 +94,7 @@ class Claim:
     requested_nano: int | None = None
     access_modes: frozenset[str] = frozenset()
     volume_mode: str = _FILESYSTEM
-    selector: LabelSelector | None = None
-    selector_error: str = ""
+    selection: Late[Selection]
     attributes_class: str = ""
     phase: str = ""
     deleting: bool = False
@@ -99,7 +113,7 @@ class Claim:
         metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
         annotations = metadata.get("annotations") or {}
         requests = (spec.get("resources") or {}).get("requests") or {}
-        selector, selector_error = _selector(spec.get("selector"))
+        selector = spec.get("selector")
         return Claim(
             ref=item.ref,
             class_name=_class_name(annotations, spec),
@@ -109,8 +123,7 @@ class Claim:
             requested_nano=nano_value(requests[_STORAGE]) if _STORAGE in requests else None,
             access_modes=frozenset(spec.get("accessModes") or ()),
             volume_mode=spec.get("volumeMode") or _FILESYSTEM,
-            selector=selector,
-            selector_error=selector_error,
+            selection=_ANY_VOLUME if selector is None else Late(lambda: _selection(selector)),
             attributes_class=spec.get("volumeAttributesClassName") or "",
             phase=(raw.get("status") or {}).get("phase") or "",
             deleting=metadata.get("deletionTimestamp") is not None,
@@ -135,7 +148,9 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A PersistentVolume. `affinity` None: every node can use it. `source`, `details`: where its data is."""
+    """A PersistentVolume. `affinity`: the nodes that can use it, None: all. `source`, `details`: where its
+    data is.
+    """
 
     ref: ObjectRef
     class_name: str = ""
@@ -148,7 +163,7 @@ class Volume:
     phase: str = ""
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    affinity: NodeSelector | None = None
+    affinity: Late[NodeSelector | None]
     source: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -159,6 +174,7 @@ class Volume:
         metadata, spec = raw.get("metadata") or {}, raw.get("spec") or {}
         annotations = metadata.get("annotations") or {}
         claim = spec.get("claimRef")
+        required = (spec.get("nodeAffinity") or {}).get("required")
         source = next((name for name in _VOLUME_SOURCES if spec.get(name) is not None), "")
         return Volume(
             ref=item.ref,
@@ -178,7 +194,7 @@ class Volume:
             phase=(raw.get("status") or {}).get("phase") or "",
             deleting=metadata.get("deletionTimestamp") is not None,
             labels=metadata.get("labels") or {},
-            affinity=volume_affinity((spec.get("nodeAffinity") or {}).get("required")),
+            affinity=_EVERY_NODE if required is None else Late(lambda: volume_affinity(required)),
             source=source,
             details=spec.get(source) or {},
         )
@@ -210,13 +226,13 @@ _VOLUME_SOURCES: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
     """A StorageClass. `binding_mode` None: it was never set. `topologies`: selectors of nodes, one of which
-    must match; None: volumes can be provisioned for every node.
+    must match. None: volumes can be provisioned for every node.
     """
 
     name: str
     provisioner: str = ""
     binding_mode: str | None = None
-    topologies: tuple[LabelSelector, ...] | None = None
+    topologies: Late[tuple[LabelSelector, ...]] | None = None
 
     @staticmethod
     def of(item: KubeObject) -> StorageClass:
@@ -227,7 +243,7 @@ class StorageClass:
             name=item.ref.name,
             provisioner=raw.get("provisioner") or "",
             binding_mode=raw.get("volumeBindingMode"),
-            topologies=_topologies(terms) if terms else None,
+            topologies=Late(lambda: _topologies(terms)) if terms else None,
         )
 
     @property
@@ -284,20 +300,20 @@ def names_claim(pod: Pod, item: KubeObject, *, ephemeral: bool) -> bool:
     )
 
 
-def volume_affinity(required: Mapping[str, Any] | None) -> NodeSelector | None:
-    """Return the nodes that can reach a volume. None: all nodes.
+def volume_affinity(required: Mapping[str, Any]) -> Work[NodeSelector | None]:
+    """Return the nodes that can reach a volume. Yields after each condition.
 
     Terms about names are decided here: a volume's affinity matches labels alone, as if nodes had no name.
     """
-    if required is None:
-        return None
-    selector = NodeSelector.of(required)
-    terms = tuple(
-        replace(term, fields=())
-        for term in selector.terms
-        if all(one.matches(_NOWHERE) for one in term.fields)
-    )
-    return NodeSelector(terms, selector.errors)
+    selector = yield from NodeSelector.read(required)
+    terms = []
+    for term in selector.terms:
+        if not term.fields:
+            terms.append(term)
+        elif all(one.matches(_NOWHERE) for one in term.fields):
+            terms.append(replace(term, fields=()))
+        yield
+    return NodeSelector(tuple(terms), selector.errors)
 
 
 def _class_name(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> str:
@@ -306,13 +322,11 @@ def _class_name(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> str:
     return spec.get("storageClassName") or ""
 
 
-def _selector(raw: Mapping[str, Any] | None) -> tuple[LabelSelector | None, str]:
-    if raw is None:
-        return None, ""
+def _selection(raw: Mapping[str, Any]) -> Work[Selection]:
     try:
-        return LabelSelector.of(raw, "selector"), ""
+        return Selection((yield from LabelSelector.read(raw, "selector")))
     except SelectorError as err:
-        return None, str(err)
+        return Selection(error=str(err))
 
 
 def _controller_uid(metadata: Mapping[str, Any]) -> str:
@@ -322,18 +336,21 @@ def _controller_uid(metadata: Mapping[str, Any]) -> str:
     return ""
 
 
-def _topologies(terms: Sequence[Mapping[str, Any]]) -> tuple[LabelSelector, ...]:
-    """Return the selectors of the terms. Terms without expressions, and unreadable terms, match no node."""
+def _topologies(terms: Sequence[Mapping[str, Any]]) -> Work[tuple[LabelSelector, ...]]:
+    """Return the selectors of the terms. Terms without expressions, and unreadable terms, match no node.
+
+    Yields after each expression.
+    """
     selectors: list[LabelSelector] = []
     for term in terms:
-        expressions = term.get("matchLabelExpressions") or ()
+        requirements: list[Requirement] = []
         try:
-            requirements = tuple(
-                Requirement.of({**one, "operator": Operator.IN.value}, "allowedTopologies")
-                for one in expressions
-            )
+            for one in term.get("matchLabelExpressions") or ():
+                yield
+                inside = {**one, "operator": Operator.IN.value}
+                requirements.append(Requirement.of(inside, "allowedTopologies"))
         except SelectorError:
             continue
         if requirements:
-            selectors.append(LabelSelector(requirements))
+            selectors.append(LabelSelector(tuple(requirements)))
     return tuple(selectors)

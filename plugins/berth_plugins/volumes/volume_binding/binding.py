@@ -18,6 +18,7 @@ from typing import Any, Final
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
+from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status
 
 from berth_plugins.objects.records import Records
@@ -215,8 +216,9 @@ class Binder:
         """Return the object of a patch as the watch shows it."""
         return self._handle.objects(patch.resource).get(patch.ref.name, patch.ref.namespace)
 
-    def wait(self, made: Reservation, *, gone: str = "") -> PreBindResult:
-        """Return SUCCESS once every claim is bound; else ask for another round, until the timeout.
+    def wait(self, made: Reservation, *, gone: str = "") -> Work[PreBindResult]:
+        """Return SUCCESS once every claim is bound; else ask for another round, until the timeout. Yields
+        after each claim.
 
         `gone`: the name of the pod if it was deleted, which is an ERROR; else empty.
         """
@@ -225,7 +227,7 @@ class Binder:
         since_s = made.since_s = now_s if made.since_s is None else made.since_s
         if gone or not is_first:
             try:
-                if self._is_done(made, gone):
+                if (yield from self._is_done(made, gone)):
                     return PreBindResult(SUCCESS)
             except _BindingError as err:
                 return PreBindResult(Status.error(f"binding volumes: {err}"))
@@ -234,8 +236,10 @@ class Binder:
         made.waited_s += POLL_S
         return PreBindResult(SUCCESS, ask_again_after_s=POLL_S)
 
-    def _is_done(self, made: Reservation, gone: str) -> bool:
-        """Return True if controllers have bound everything. Raises _BindingError when they will not."""
+    def _is_done(self, made: Reservation, gone: str) -> Work[bool]:
+        """Return True if controllers have bound everything. Yields after each claim. Raises _BindingError
+        when they will not.
+        """
         node = self._handle.snapshot().node_named(made.node_name)
         if node is None:
             raise _BindingError(f'failed to get node "{made.node_name}": node "{made.node_name}" not found')
@@ -243,11 +247,17 @@ class Binder:
             raise _BindingError(f'pod does not exist any more: pod "{gone}" not found')
         record = self._csi_nodes.get(made.node_name)
         where = _Where(made.node_name, node.labels, record.migrated if record is not None else frozenset())
-        return all(self._is_bound(made, volume, claim, where) for volume, claim, _ in made.bindings) and all(
-            self._is_provisioned(made, claim, where) for claim in made.provisions
-        )
+        for volume, claim, _ in made.bindings:
+            if not (yield from self._is_bound(made, volume, claim, where)):
+                return False
+            yield
+        for claim in made.provisions:
+            if not (yield from self._is_provisioned(made, claim, where)):
+                return False
+            yield
+        return True
 
-    def _is_bound(self, made: Reservation, volume: Volume, claim: Claim, where: _Where) -> bool:
+    def _is_bound(self, made: Reservation, volume: Volume, claim: Claim, where: _Where) -> Work[bool]:
         now = self._volumes.written.get(volume.ref.name)
         if now is None:
             raise _BindingError(f"failed to check binding: {self._volumes.missing(volume.ref.name)}")
@@ -257,12 +267,12 @@ class Binder:
             raise _BindingError(f"failed to check binding: {missing}")
         if self._is_behind(made, VOLUMES, now.ref):
             return False
-        where.check(now)
+        yield from where.check(now)
         if now.claim_ref is None or not now.claim_ref.uid:
             raise _BindingError(f'ClaimRef got reset for pv "{now.ref.name}"')
         return claim_now.is_fully_bound
 
-    def _is_provisioned(self, made: Reservation, claim: Claim, where: _Where) -> bool:
+    def _is_provisioned(self, made: Reservation, claim: Claim, where: _Where) -> Work[bool]:
         now = self._claims.written.get(claim.ref.name, claim.ref.namespace)
         if now is None:
             missing = self._claims.missing(claim.ref.name, claim.ref.namespace)
@@ -278,7 +288,7 @@ class Binder:
             volume = self._volumes.written.get(now.volume_name)
             if volume is None:
                 return False  # the volume will appear, or the claim will be unbound
-            where.check(volume)
+            yield from where.check(volume)
         return now.is_fully_bound
 
     @staticmethod
@@ -311,16 +321,16 @@ class _Where:
     labels: Any
     migrated: frozenset[str]
 
-    def check(self, volume: Volume) -> None:
-        """Raise _BindingError for a volume that the node cannot reach."""
-        affinity = volume.affinity
+    def check(self, volume: Volume) -> Work[None]:
+        """Raise _BindingError for a volume that the node cannot reach. Yields after each term."""
+        affinity = yield from volume.affinity.read()
         plugin = IN_TREE.get(volume.source)
         if plugin is not None and plugin.is_on and plugin.name in self.migrated:
             try:
-                affinity = csi_affinity(volume)
+                affinity = yield from csi_affinity(volume)
             except TranslationError as err:
                 raise _BindingError(f"failed to translate pv to csi: could not translate pv: {err}") from err
-        if affinity is not None and not affinity.matches(self.labels, ""):
+        if affinity is not None and not (yield from affinity.matches_in_steps(self.labels, "")):
             raise _BindingError(
                 f'pv "{volume.ref.name}" node affinity doesn\'t match node "{self.name}":'
                 " no matching NodeSelectorTerms"

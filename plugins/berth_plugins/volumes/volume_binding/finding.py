@@ -165,8 +165,9 @@ class Finder:
         it is judged as a CSI volume.
         """
         reached: Mask | None = None
-        if volume.affinity is not None:
-            reached = yield from volume.affinity.over_in_steps(nodes)
+        written = yield from volume.affinity.read()
+        if written is not None:
+            reached = yield from written.over_in_steps(nodes)
         plugin = IN_TREE.get(volume.source)
         if plugin is None or not plugin.is_on:
             return reached
@@ -175,7 +176,7 @@ class Finder:
         if not migrated.any():
             return reached
         try:
-            affinity = csi_affinity(volume)
+            affinity = yield from csi_affinity(volume)
         except TranslationError as err:
             rows.fail(left & migrated, f"could not translate pv: {err}")
             return reached
@@ -188,8 +189,8 @@ class Finder:
     def _place_waiting(
         self, wanted: PodClaims, nodes: NodeTable, rows: _Rows
     ) -> Work[tuple[tuple[Match, ...], tuple[Provision, ...]]]:
-        self._index.catch_up(nodes)
-        self._provisioning.catch_up(nodes)
+        yield from self._index.catch_up(nodes)
+        yield from self._provisioning.catch_up(nodes)
         positions = positions_by_slot(nodes)
         to_provision: list[tuple[Claim, Mask]] = []
         to_match: list[Claim] = []
@@ -218,9 +219,10 @@ class Finder:
         taken_of: defaultdict[str, list[Numbers]] = defaultdict(list)
         version, promised = self._index.version, self._index.promises()
         for claim in sorted(claims, key=lambda one: one.requested_nano or 0):
-            if claim.selector_error:
+            selection = yield from claim.selection.read()
+            if selection.error:
                 text = f"error creating internal label selector for claim: {claim.ref.key}"
-                rows.fail(rows.ok, f"{text}: {claim.selector_error}")
+                rows.fail(rows.ok, f"{text}: {selection.error}")
                 return tuple(matches)
             taken = taken_of[claim.class_name]
             found, numbers = self._index.choice(claim, positions, taken, len(nodes), promised)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from berth_sdk.node_selectors import NodeSelector
+from berth_sdk.slices import Work
 from berth_sdk.tables import Moved, NodeTable, SlotFollower
 from numpy.typing import NDArray
 
@@ -62,8 +63,10 @@ class NodeGroups:
             self._seen.append(0)
         return code
 
-    def catch_up(self, nodes: NodeTable) -> None:
-        """Apply the added and removed nodes, and the changed labels."""
+    def catch_up(self, nodes: NodeTable) -> Work[None]:
+        """Apply the added and removed nodes, and the changed labels. Yields after each requirement of a
+        selector whose nodes are looked up.
+        """
         moved = self._follower.moved(nodes)
         whole = nodes.whole
         changed: list[int] = []
@@ -84,33 +87,44 @@ class NodeGroups:
                         self._labels[slot] = labels
             self._changes += changed
         if changed or moved is None or len(self.single) < len(self):
-            self._settle(whole)
+            yield from self._settle(whole)
 
     def slots(self, code: int) -> Slots:
         """Return intp[m]: the nodes of a group of several."""
         found = self._slots[code]
         return np.zeros(0, dtype=np.intp) if found is None else found
 
-    def _settle(self, whole: NodeTable) -> None:
+    def _settle(self, whole: NodeTable) -> Work[None]:
         self._slots[EVERY_NODE] = whole.slots
-        have = len(self.single)
-        if have < len(self):
-            self.single = np.concatenate([self.single, np.full(len(self) - have, NOBODY, dtype=np.int64)])
-        for code in range(1, len(self)):
-            if self._slots[code] is None or self._seen[code] < len(self._changes):
-                slots = self._slots[code] = self._looked_up(code, whole)
-                self._seen[code] = len(self._changes)
+        codes, code = self._codes, 1
+        while code < len(self):
+            have = len(self.single)
+            if have < len(self):
+                self.single = np.concatenate([self.single, np.full(len(self) - have, NOBODY, dtype=np.int64)])
+            seen = len(self._changes)
+            if self._slots[code] is None or self._seen[code] < seen:
+                slots = yield from self._looked_up(code, whole)
+                if codes is not self._codes:
+                    # Another call has removed every group meanwhile, and made others.
+                    codes, code = self._codes, 1
+                    continue
+                self._slots[code], self._seen[code] = slots, seen
                 self.single[code] = NOBODY if not len(slots) else slots[0] if len(slots) == 1 else SEVERAL
+            code += 1
 
-    def _looked_up(self, code: int, whole: NodeTable) -> Slots:
+    def _looked_up(self, code: int, whole: NodeTable) -> Work[Slots]:
         selector, known = self._selectors[code], self._slots[code]
         if selector is None:
             return whole.slots
-        if known is None:
-            return whole.slots[selector.over(whole)]
         changed = self._changes[self._seen[code] :]
+        if known is None or len(changed) * len(selector.terms) > _MAX_CHANGES:
+            return whole.slots[(yield from selector.over_in_steps(whole))]
         now = set(known.tolist()) if len(known) < len(self._changes) else None
-        come = [slot for slot in changed if slot in self._labels and selector.matches(self._labels[slot], "")]
+        come = []
+        for slot in changed:
+            labels = self._labels.get(slot)
+            if labels is not None and (yield from selector.matches_in_steps(labels, "")):
+                come.append(slot)
         if now is not None:
             return np.asarray(sorted((now - set(changed)) | set(come)), dtype=np.intp)
         kept = known[~np.isin(known, changed)]

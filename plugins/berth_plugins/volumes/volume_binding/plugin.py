@@ -218,9 +218,10 @@ class VolumeBinding(Plugin):
         made = self._reservation(state)
         if made is None:
             return PreBindResult(SUCCESS)
-        answer = self._binder.write(made, patched) or self._binder.wait(
-            made, gone=pod.name if state.pod_deleted else ""
-        )
+        answer = self._binder.write(made, patched)
+        if answer is None:
+            waited = in_slices(self._binder.wait(made, gone=pod.name if state.pod_deleted else ""))
+            answer = waited if isinstance(waited, PreBindResult) else await waited
         if answer.status.is_success and not answer.patches and answer.ask_again_after_s is None:
             self._binder.give_back(state.cycle_id, made)
         return answer

@@ -8,8 +8,9 @@ and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.36.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.errors import SelectorError
@@ -22,12 +23,12 @@ from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_plugins.objects.records import Follower, Key, Records
+from berth_plugins.objects.records import Follower, Key, Late, Records
 from berth_plugins.volumes.records import CSI_CAPACITIES, CSI_DRIVERS, Claim, StorageClass
 from berth_plugins.volumes.volume_binding.groups import NodeGroups, first_reached
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-_NO_NODE: Final = NodeSelector()
+_NO_NODE: Final = Late.known(NodeSelector())
 _MORE_GROUPS: Final = 4096
 
 
@@ -38,7 +39,7 @@ class Capacity:
     class_name: str
     limit: int | None
     total: int
-    topology: NodeSelector
+    topology: Late[NodeSelector]
 
     @staticmethod
     def of(item: KubeObject) -> Capacity:
@@ -46,19 +47,21 @@ class Capacity:
         QuantityError.
         """
         raw = item.parsed
-        topology = _NO_NODE
-        if raw.get("nodeTopology") is not None:
-            try:
-                labels = LabelSelector.of(raw["nodeTopology"], "nodeTopology")
-                topology = NodeSelector((NodeSelectorTerm(labels),))
-            except SelectorError:
-                pass
+        topology = raw.get("nodeTopology")
         return Capacity(
             raw.get("storageClassName") or "",
             volume_limit(item),
             whole_value(raw.get("capacity") or 0),
-            topology,
+            _NO_NODE if topology is None else Late(lambda: _topology(topology)),
         )
+
+
+def _topology(raw: Mapping[str, Any]) -> Work[NodeSelector]:
+    try:
+        labels = yield from LabelSelector.read(raw, "nodeTopology")
+    except SelectorError:
+        return NodeSelector()
+    return NodeSelector((NodeSelectorTerm(labels),))
 
 
 def volume_limit(item: KubeObject) -> int | None:
@@ -92,10 +95,18 @@ class Provisioning:
         self._class_of: dict[Key, str] = {}
         self._pools: dict[str, _Pools] = {}
 
-    def catch_up(self, nodes: NodeTable) -> None:
-        """Apply the changed capacities, and the nodes that their topologies match."""
+    def catch_up(self, nodes: NodeTable) -> Work[None]:
+        """Apply the changed capacities, and the nodes that their topologies match.
+
+        Yields while it reads the topology of changed capacities, and while it looks up their nodes.
+        """
         if self._follower is None:
             self._follower = self._capacities.follow()
+        for key in self._follower.pending():
+            capacity = self._capacities.get(key[1], key[0])
+            if capacity is not None:
+                yield from capacity.topology.read()
+            yield
         moved = self._follower.moved()
         if moved is None or len(self._groups) > 4 * len(self._class_of) + _MORE_GROUPS:
             self._groups.clear()
@@ -105,7 +116,7 @@ class Provisioning:
             self._put(key)
         for name in {class_name for class_name in self._keys if class_name not in self._pools}:
             self._pools[name] = self._pool(self._keys[name])
-        self._groups.catch_up(nodes)
+        yield from self._groups.catch_up(nodes)
 
     def nodes_for(self, storage_class: StorageClass, nodes: NodeTable) -> Work[NDArray[np.bool_]]:
         """Return bool[n]: where volumes of the class can be provisioned. Yields after each topology."""
@@ -114,7 +125,7 @@ class Provisioning:
         if storage_class.topologies is None:
             return np.ones(len(nodes), dtype=np.bool_)
         mask = np.zeros(len(nodes), dtype=np.bool_)
-        for selector in storage_class.topologies:
+        for selector in (yield from storage_class.topologies.read()):
             found = yield from selector.judged(nodes)
             if found is not False:
                 mask |= found
@@ -157,7 +168,7 @@ class Provisioning:
         return _Pools(
             items,
             np.array([-1 if item.limit is None else item.limit for item in items], dtype=np.int64),
-            np.array([self._groups.code_of(item.topology) for item in items], dtype=np.int64),
+            np.array([self._groups.code_of(item.topology.value) for item in items], dtype=np.int64),
         )
 
 

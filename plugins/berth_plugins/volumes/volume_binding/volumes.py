@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from berth_sdk.slices import Work
 from berth_sdk.tables import Dictionary, NodeTable
 from numpy.typing import NDArray
 
@@ -85,7 +86,8 @@ class ClassVolumes:
         labels = [self._label_values.encode(frozenset(one.labels.items())) for one in self.volumes]
         self._kinds = np.asarray(kinds, dtype=np.int32)
         self._labels = np.asarray(labels, dtype=np.int32)
-        self._groups = np.asarray([groups.code_of(one.affinity) for one in self.volumes], dtype=np.int64)
+        codes = [groups.code_of(one.affinity.value) for one in self.volumes]
+        self._groups = np.asarray(codes, dtype=np.int64)
 
     def put(self, volume: Volume, groups: NodeGroups) -> None:
         """Add a volume that is not in the list yet."""
@@ -97,7 +99,7 @@ class ClassVolumes:
         labels = self._label_values.encode(frozenset(volume.labels.items()))
         self._kinds = np.insert(self._kinds, at, kind)
         self._labels = np.insert(self._labels, at, labels)
-        self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity))
+        self._groups = np.insert(self._groups, at, groups.code_of(volume.affinity.value))
 
     def remove(self, volume: Volume) -> None:
         """Remove a volume, which must be in the list."""
@@ -118,8 +120,8 @@ class ClassVolumes:
         """
         start = bisect_left(self._keys, (claim.requested_nano or 0, ""))
         suits = self._kind_values.where(lambda kind: kind.suits(claim)).take(self._kinds[start:])
-        if claim.selector is not None:
-            selector = claim.selector
+        selector = claim.selection.value.selector
+        if selector is not None:
             matches = self._label_values.where(lambda labels: selector.matches(dict(labels)))
             suits &= matches.take(self._labels[start:])
         numbers = np.flatnonzero(suits).astype(np.int64) + start
@@ -149,17 +151,25 @@ class VolumeIndex:
         """Changes when numbers of volumes may have changed."""
         self._forget()
 
-    def catch_up(self, nodes: NodeTable) -> None:
-        """Apply the changed volumes, and the nodes that their selectors match."""
+    def catch_up(self, nodes: NodeTable) -> Work[None]:
+        """Apply the changed volumes, and the nodes that their selectors match.
+
+        Yields while it reads the affinity of changed volumes, and while it looks up their nodes.
+        """
         if self._follower is None:
             self._follower = self._volumes.written.follow()
+        for _, name in self._follower.pending():
+            volume = self._volumes.written.get(name)
+            if volume is not None:
+                yield from volume.affinity.read()
+            yield
         moved = self._follower.moved()
         if moved is None or len(self.groups) > 4 * len(self._known) + _MORE_GROUPS:
             self._begin()
         self.version += moved != []
         for _, name in moved or ():
             self._put(name)
-        self.groups.catch_up(nodes)
+        yield from self.groups.catch_up(nodes)
 
     def of_class(self, name: str) -> ClassVolumes:
         """Return the volumes of a class."""
