@@ -17,7 +17,9 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc import scores
 from berth_host.scheduler import schedule_one
+from berth_plugins.cel import pieces, planner
 from berth_plugins.node_resources.fit import Demand
+from berth_sdk import slices
 from berth_sdk.tables import NodeColumns
 from parity.replay import main, replay
 from support.decision_records import first_difference, read_records
@@ -85,6 +87,29 @@ def test_host_decides_as_recorded(category: str) -> None:
     done = replay(records)
     assert done.total.first_difference is None
     assert done.total.identical == len(records) > 0
+
+
+def test_devices_are_the_same_when_others_get_their_turn_at_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (pieces, planner):
+        monkeypatch.setattr(module, "PIECE", 3)
+    ends = slices._do_slice
+    divided = 0
+
+    def counted(*args: Any) -> None:
+        nonlocal divided
+        ends(*args)
+        divided += 1
+
+    monkeypatch.setattr(slices, "_do_slice", counted)
+    monkeypatch.setattr(slices, "_PIECES", range(1))
+    monkeypatch.setattr(
+        slices.in_slices, "__kwdefaults__", {**(slices.in_slices.__kwdefaults__ or {}), "slice_s": 0.0}
+    )
+    records = records_of("dra")
+    assert replay(records).total.identical == len(records) > 0
+    assert divided > 10 * len(records)
 
 
 @pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.long])])

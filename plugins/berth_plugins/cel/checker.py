@@ -11,6 +11,7 @@ from typing import Final
 from berth_plugins.cel import types
 from berth_plugins.cel.declarations import CIDR, IP, Overload, functions
 from berth_plugins.cel.errors import Issues
+from berth_plugins.cel.pieces import count
 from berth_plugins.cel.syntax import (
     Call,
     Comprehension,
@@ -44,6 +45,8 @@ TYPE_NAMES: Final = {
     IP.name: IP,
     CIDR.name: CIDR,
 }
+# Checking one node takes about as long as so much cost of an evaluation.
+_NODE: Final = 20
 _LOGIC: Final = frozenset({"_&&_", "_||_"})
 
 
@@ -82,6 +85,7 @@ class _Checker:
         if isinstance(node, Shared) and node.type is not ERROR:
             return
         self._checked.append(node)
+        count(_NODE)
         if isinstance(node, Literal):
             node.type = type_of_value(node.value)
         elif isinstance(node, Ident):

@@ -12,6 +12,7 @@ from typing import Final
 
 from berth_plugins.cel.functions.formats import Format
 from berth_plugins.cel.functions.networks import CidrValue, IpValue
+from berth_plugins.cel.pieces import each
 from berth_plugins.cel.values import MapValue, Opaque, Optional, Value, is_list
 from berth_plugins.cel.work import spend
 
@@ -45,10 +46,10 @@ def _traversal(value: Value) -> int:
         return int(size * _PER_CHARACTER)
     if is_list(value):
         spend(len(value))
-        return sum([_traversal(one) for one in value])
+        return sum([_traversal(one) for one in each(value, len(value))])
     if isinstance(value, MapValue):
         spend(len(value))
-        return sum([_traversal(key) + _traversal(entry) for key, entry in value.items()])
+        return sum([_traversal(key) + _traversal(entry) for key, entry in each(value.items(), len(value))])
     return 1
 
 

@@ -5,24 +5,17 @@ Source: `cel-go` cel/env.go and cel/program.go, v0.29; `apiserver/pkg/cel/enviro
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from berth_plugins.cel.checker import check
 from berth_plugins.cel.errors import CelError, CostError, EvalError, Issues
 from berth_plugins.cel.parser import parse
-from berth_plugins.cel.planner import COST, Frame, PlanError, Planner, Run
+from berth_plugins.cel.pieces import count, deep_stack
+from berth_plugins.cel.planner import COST, COUNTED, FIRST, Frame, PlanError, Planner, Run, first_stop
 from berth_plugins.cel.types import Type
 from berth_plugins.cel.validators import validate
 from berth_plugins.cel.values import Value
 from berth_plugins.cel.work import COST_TEXT, begin
-
-# The frames that the deepest tree needs which the parser lets through: 250 levels of each rule, about ten
-# calls in each, and as much again for the caller.
-_DEEPEST: Final = 12_000
 
 
 class Program:
@@ -37,9 +30,9 @@ class Program:
     def evaluate(self, *values: Value) -> tuple[Value, int]:
         """Return the result and its cost, given the variables' values. Raises EvalError and CostError."""
         begin()
-        frame: Frame = [0, *values, *[None] * (self._size - len(values) - 1)]
+        frame: Frame = [0, first_stop(self._limit), 0, *values, *[None] * (self._size - len(values) - FIRST)]
         try:
-            with _deep_stack():
+            with deep_stack():
                 result = self._run(frame)
         except RecursionError as err:
             # Values can be nested deeper than the text: each name for a value may hold all of another one.
@@ -48,6 +41,8 @@ class Program:
             if frame[COST] > self._limit:
                 raise CostError(COST_TEXT) from err
             raise
+        finally:
+            count(frame[COST] - frame[COUNTED])
         if frame[COST] > self._limit:
             raise CostError(COST_TEXT)
         return result, frame[COST]
@@ -84,7 +79,7 @@ class Environment:
 
     def _compiled(self, text: str, results: Sequence[str]) -> Program:
         issues = Issues(text)
-        with _deep_stack():
+        with deep_stack():
             root = parse(text, issues)
             _raise(issues)
             found = check(root, self._variables, self._fields, issues)
@@ -104,31 +99,3 @@ class Environment:
 def _raise(issues: Issues) -> None:
     if issues:
         raise CelError(f"compilation failed: {issues}")
-
-
-class _Deep:
-    """The evaluations that run now, in all threads, and the limit of recursion before the first of them."""
-
-    lock = threading.Lock()
-    count = 0
-    before = 0
-
-
-@contextmanager
-def _deep_stack() -> Iterator[None]:
-    """Let deep expressions recurse. The calls are Python's own, which take no space on the stack of C.
-
-    The limit belongs to the whole process: the last of several threads puts it back.
-    """
-    with _Deep.lock:
-        if _Deep.count == 0:
-            _Deep.before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_Deep.before, _DEEPEST))
-        _Deep.count += 1
-    try:
-        yield
-    finally:
-        with _Deep.lock:
-            _Deep.count -= 1
-            if _Deep.count == 0:
-                sys.setrecursionlimit(_Deep.before)

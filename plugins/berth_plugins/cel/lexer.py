@@ -9,6 +9,7 @@ import re
 from typing import Final, NamedTuple
 
 from berth_plugins.cel.errors import Issues
+from berth_plugins.cel.pieces import count
 
 END: Final = "<EOF>"
 IDENTIFIER: Final = "IDENTIFIER"
@@ -19,6 +20,10 @@ FLOAT: Final = "NUM_FLOAT"
 STRING: Final = "STRING"
 BYTES: Final = "BYTES"
 _KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
+
+
+WORK: Final = 5
+"""Reading one token takes about as long as so much cost of an evaluation."""
 
 
 class Token(NamedTuple):
@@ -55,6 +60,7 @@ def tokens_of(text: str, issues: Issues) -> list[Token]:
     found: list[Token] = []
     at = 0
     while at < len(text):
+        count(WORK)
         match = _TOKEN.match(text, at)
         if match is None:
             at += _report(text, at, issues)

@@ -15,6 +15,7 @@ from typing import Final
 from berth_plugins.cel import lexer, macros
 from berth_plugins.cel.errors import NO_PLACE, CelError, Issues
 from berth_plugins.cel.lexer import END, ESCAPED, IDENTIFIER, Token, tokens_of
+from berth_plugins.cel.pieces import count
 from berth_plugins.cel.syntax import (
     Broken,
     Call,
@@ -133,6 +134,7 @@ class _Parser:
         return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     def _take(self) -> Token:
+        count(2 * lexer.WORK)
         token = self._tokens[self._at]
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token

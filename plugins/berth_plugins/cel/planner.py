@@ -1,9 +1,10 @@
 """A checked tree -> a function that evaluates it, and counts what the evaluation costs.
 
-Each node becomes a closure over a frame: a list whose first entry is the cost so far, followed by the values
-of the variables. Constants are folded. The cost is counted as upstream counts it. It is compared with the
-limit in each turn of a fold, at each name for a value, after each call whose cost depends on its arguments,
-and at the end. What upstream counts as one step however large it is, `work` bounds.
+Each node becomes a closure over a frame: a list with the cost so far, the cost at which to stop next, the
+cost that `pieces` knows of, and the values of the variables. Constants are folded. The cost is counted as
+upstream counts it. It is compared with the next stop (the end of a piece, or the limit) in each turn of a
+fold, at each name for a value, after each call whose cost depends on its arguments, and at the end. What
+upstream counts as one step however large it is, `work` bounds.
 
 Source: `cel-go` interpreter/planner.go, interpretable.go, attributes.go and runtimecost.go, v0.29.
 """
@@ -30,6 +31,7 @@ from berth_plugins.cel.functions import (
     urls,
     versions,
 )
+from berth_plugins.cel.pieces import PIECE, count
 from berth_plugins.cel.syntax import (
     Call,
     Comprehension,
@@ -62,6 +64,12 @@ from berth_plugins.cel.work import COST_TEXT
 Frame = list[Any]
 Run = Callable[[Frame], Value]
 COST: Final = 0
+STOP: Final = 1
+COUNTED: Final = 2
+FIRST: Final = 3
+"""The first of the variables."""
+# Planning one node takes about as long as so much cost of an evaluation.
+_NODE: Final = 20
 _UNSET: Final = object()
 
 _SINGLETONS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -159,8 +167,9 @@ class Planner:
     """Plans one expression. `size`: the entries that a frame needs."""
 
     def __init__(self, variables: Sequence[str], limit: int) -> None:
-        self._scopes: list[dict[str, Run]] = [{name: _slot(i) for i, name in enumerate(variables, start=1)}]
-        self.size = len(variables) + 1
+        outer = {name: _slot(i) for i, name in enumerate(variables, start=FIRST)}
+        self._scopes: list[dict[str, Run]] = [outer]
+        self.size = len(variables) + FIRST
         self._limit = limit
         self._shared: dict[int, Run] = {}
 
@@ -169,6 +178,7 @@ class Planner:
         return self._finished(self._plan(node))
 
     def _plan(self, node: Node) -> _Plan:
+        count(_NODE)
         if isinstance(node, Literal):
             return _Const(node.value)
         if isinstance(node, Ident):
@@ -353,6 +363,20 @@ class Planner:
         runs_on = None if isinstance(condition, _Const) else self._finished(condition)
         entries = _entries if node.variable2 else _elements
         return _loop(entries(over), runs_on, step, result, accumulator, self._limit)
+
+
+def first_stop(limit: int) -> int:
+    """Return the cost at which an evaluation stops first."""
+    return min(limit, PIECE)
+
+
+def _stop(f: Frame, limit: int) -> None:
+    """Let others have their turn. Raises CostError beyond the limit."""
+    cost = f[COST]
+    if cost > limit:
+        raise CostError(COST_TEXT)
+    done, f[COUNTED], f[STOP] = cost - f[COUNTED], cost, min(limit, cost + PIECE)
+    count(done)
 
 
 # --- variables -------------------------------------------------------------------------------------
@@ -679,8 +703,8 @@ def _called(effect: Callable[..., Any], runs: Sequence[Run], cost: Any, limit: i
             args = [run(f) for run in runs]
             result = effect(*args)
             f[COST] += cost(args, result)
-            if f[COST] > limit:
-                raise CostError(COST_TEXT)
+            if f[COST] > f[STOP]:
+                _stop(f, limit)
             return result
 
         return counted
@@ -759,8 +783,8 @@ def _binding(accumulator: int, result: Run, limit: int) -> Run:
     """Return a fold over nothing: a name for a value."""
 
     def run(f: Frame) -> Value:
-        if f[COST] > limit:
-            raise CostError(COST_TEXT)
+        if f[COST] > f[STOP]:
+            _stop(f, limit)
         f[accumulator] = _UNSET
         return _fixed(result(f))
 
@@ -815,8 +839,8 @@ def _loop(
                 f[accumulator] = step(f)
             except EvalError as err:
                 f[accumulator] = err
-            if f[COST] > limit:
-                raise CostError(COST_TEXT)
+            if f[COST] > f[STOP]:
+                _stop(f, limit)
         return _fixed(result(f))
 
     return run

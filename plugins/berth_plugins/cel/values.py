@@ -20,6 +20,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from berth_plugins.cel.errors import EvalError
+from berth_plugins.cel.pieces import each
 from berth_plugins.cel.types import (
     BOOL,
     BYTES,
@@ -289,7 +290,7 @@ def are_equal(one: Value, other: Value) -> bool:
 def _have_the_same(one: list[Value], other: list[Value]) -> bool:
     spend(len(one))
     # A loop of its own: calls through C would take its stack, level by level.
-    for value, second in zip(one, other, strict=True):  # noqa: SIM110
+    for value, second in each(zip(one, other, strict=True), len(one)):  # noqa: SIM110
         if not _seem_equal(value, second):
             return False
     return True
@@ -305,7 +306,7 @@ def _seem_equal(one: Value, other: Value) -> bool:
 
 def _hold_the_same(one: MapValue, other: MapValue) -> bool:
     spend(len(one))
-    for key, value in one.items():
+    for key, value in each(one.items(), len(one)):
         second, found = other.find(key)
         if not found or not _seem_equal(value, second):
             return False
@@ -315,7 +316,7 @@ def _hold_the_same(one: MapValue, other: MapValue) -> bool:
 def holds(values: list[Value], wanted: Value) -> bool:
     """Return True if a list has an equal element. An element that cannot be compared is none."""
     spend(len(values))
-    for value in values:
+    for value in each(values, len(values)):
         try:
             if are_equal(wanted, value):
                 return True
@@ -364,10 +365,11 @@ def shown(value: Value) -> str:
         return f"[{' '.join(map(str, value))}]"
     if isinstance(value, list):
         spend(len(value))
-        return f"[{', '.join([shown(one) for one in value])}]"
+        return f"[{', '.join([shown(one) for one in each(value, len(value))])}]"
     if isinstance(value, MapValue):
         spend(len(value))
-        return f"{{{', '.join([f'{shown(key)}: {shown(entry)}' for key, entry in value.items()])}}}"
+        entries = each(value.items(), len(value))
+        return f"{{{', '.join([f'{shown(key)}: {shown(entry)}' for key, entry in entries])}}}"
     if isinstance(value, Optional):
         return f"optional({shown(value.value)})" if value.has_value else "optional.none()"
     return str(value)

@@ -11,6 +11,7 @@ import threading
 from typing import Final
 
 from berth_plugins.cel.errors import CostError
+from berth_plugins.cel.pieces import count
 
 MAX_STEPS: Final = 200_000
 """The steps that one evaluation may take: a step for each element that is copied, compared or written."""
@@ -36,6 +37,7 @@ def spend(steps: int) -> None:
     if left < 0:
         raise CostError(COST_TEXT)
     _left.steps = left
+    count(steps)
 
 
 def spend_on_text(length: int) -> None:

@@ -13,10 +13,12 @@ from typing import Final
 
 import numpy as np
 from berth_sdk.handle import Handle
+from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_plugins.cel.pieces import in_pieces
 from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices
 from berth_plugins.dynamic_resources.binding import is_overdue, readiness
 from berth_plugins.dynamic_resources.claims import CLAIMS
@@ -74,13 +76,13 @@ class Allocator:
         self.inventory.refresh()
         self.ledger.refresh()
 
-    def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Verdicts:
-        """Return one verdict for each row. The results per node go into the attempt."""
+    def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Work[Verdicts]:
+        """Return one verdict for each row, in pieces. The results per node go into the attempt."""
         if attempt.extended is not None and attempt.extended.stale is not None:
             return Verdicts.all(len(nodes), STALE_CLAIM)
         codes = np.zeros(len(nodes), dtype=np.int32)
         statuses: dict[Status, int] = {SUCCESS: 0}
-        for rows, answer in self._answers(attempt, nodes):
+        for rows, answer in (yield from self._answers(attempt, nodes)):
             if isinstance(answer, Status):
                 codes[rows] = statuses.setdefault(answer, len(statuses))
             else:
@@ -117,38 +119,40 @@ class Allocator:
 
     # --- claims to allocate --------------------------------------------------------------------
 
-    def _answers(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[Sequence[int], Answer]]:
-        """Yield groups of rows with their common answer, without the rows for which no device is needed."""
+    def _answers(self, attempt: Attempt, nodes: NodeTable) -> Work[list[tuple[Sequence[int], Answer]]]:
+        """Return groups of rows with their common answer, without the rows for which no device is needed."""
+        answers: list[tuple[Sequence[int], Answer]] = []
         user_claims = tuple(one.to_allocate() for one in attempt.unallocated)
         if not user_claims and attempt.extended is None:
-            return
+            return answers
         if self.inventory.broken:
             name, problem = next(iter(sorted(self.inventory.broken.items())))
-            yield range(len(nodes)), Status.error(f"gather pool information: slice {name}: {problem}")
-            return
+            broken = Status.error(f"gather pool information: slice {name}: {problem}")
+            return [(range(len(nodes)), broken)]
         wishes = Wishes(attempt, nodes, user_claims)
         if wishes.unfit:
-            yield wishes.unfit, CANNOT_FIT
+            answers.append((wishes.unfit, CANNOT_FIT))
         found: dict[int, Found] = {}
         late: Status | None = None
-        for group in self.inventory.groups(nodes):
+        for group in list(self.inventory.groups(nodes)):
             for rows, wish in wishes.of_rows(group.rows):
                 kept = found.get(id(wish))
                 if kept is None:
                     kept = found[id(wish)] = self._kept(wish)
                 known = kept.get(group.key)
                 if known is not None and known[0] == group.stamp:
-                    yield rows, known[1]
+                    answers.append((rows, known[1]))
                 elif late is not None:
                     # An error ends the cycle: other searches, which may take as long, would change nothing.
-                    yield rows, late
+                    answers.append((rows, late))
                 else:
                     try:
-                        yield rows, self._answer(kept, group, wish)
+                        answers.append((rows, (yield from self._answer(kept, group, wish))))
                     except _LateError:
                         name = nodes.name(rows[0])
                         late = Status.error(f"node {name}: timed out trying to allocate devices")
-                        yield rows, late
+                        answers.append((rows, late))
+        return answers
 
     def _kept(self, wish: Wish) -> Found:
         """Return the kept results for this wish."""
@@ -162,10 +166,10 @@ class Allocator:
             self._found.move_to_end(key)
         return kept
 
-    def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Answer:
+    def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Work[Answer]:
         """Search, and keep the result. Raises _LateError."""
         try:
-            chosen = self._search(wish.claims, group.pools)
+            chosen = yield from self._search(wish.claims, group.pools)
         except NoAllocationHereError as err:
             return Status.unresolvable(str(err))
         except AllocationError as err:
@@ -179,13 +183,25 @@ class Allocator:
 
     def _search(
         self, claims: Sequence[ClaimToAllocate], pools: Sequence[NodePool]
-    ) -> list[list[Choice]] | None:
+    ) -> Work[list[list[Choice]] | None]:
         ends_s = time.monotonic() + self._filter_timeout_s
 
         def is_late() -> None:
             if self._filter_timeout_s and time.monotonic() > ends_s:
                 raise _LateError
 
-        search = Search(claims, pools, self.ledger, self._selectors, self.classes.get, is_late, self.rules)
-        with self.ledger.lock:
-            return search.run()
+        def search() -> list[list[Choice]] | None:
+            taken, find = self.ledger, self.classes.get
+            return Search(claims, pools, taken, self._selectors, find, is_late, self.rules).run()
+
+        work = in_pieces(search)
+        while True:
+            # Another thread may change the ledger between two pieces: a changed pool is searched again later.
+            with self.ledger.lock:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    found: list[list[Choice]] | None = end.value
+                    return found
+            yield
+            is_late()

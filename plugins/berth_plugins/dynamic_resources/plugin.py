@@ -17,6 +17,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, SelectorError
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Answer,
     DependsOn,
     NoConcern,
     Plugin,
@@ -42,6 +43,7 @@ from berth_sdk.results import (
     Tries,
 )
 from berth_sdk.signature import wishes
+from berth_sdk.slices import in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -216,14 +218,14 @@ class DynamicResources(Plugin):
             return wishes(pod)
         return NoConcern.CYCLE
 
-    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
+    def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Verdicts | Status]:
         """Search devices for every node. The result per node is stored for Score and Reserve."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
             return SUCCESS
-        return self._allocator.verdicts(attempt, nodes)
+        return in_slices(self._allocator.verdicts(attempt, nodes))
 
     def post_filter(
         self, state: CycleState, pod: Pod, rejections: NodeRejections

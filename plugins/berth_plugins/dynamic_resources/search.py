@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject
 
+from berth_plugins.cel.pieces import count
 from berth_plugins.dynamic_resources.capacity import Amount, AmountError, consumed, fits
 from berth_plugins.dynamic_resources.constraints import Constraint, constraints_of
 from berth_plugins.dynamic_resources.devices import Device, DeviceId, PoolId
@@ -23,6 +24,9 @@ from berth_plugins.dynamic_resources.inventory import Candidate, NodePool
 from berth_plugins.dynamic_resources.requests import ALL, EXACT_COUNT, Request, RequestList
 from berth_plugins.dynamic_resources.rules import Rules
 
+# About what one step of the search, and a look at one device, cost beside the evaluation of an expression.
+_STEP: Final = 20
+_LOOK: Final = 4
 MAX_DEVICES: Final = 32
 """The maximum of devices in the status of one claim."""
 
@@ -93,8 +97,8 @@ class _Plan:
 
 
 class Search:
-    """One search. `is_late`: raises when the time is over. `classes`: finds a device class by name. `rules`:
-    those of the version.
+    """One search, which runs once. `is_late`: raises when the time is over. `classes`: finds a device class
+    by name. `rules`: those of the version.
     """
 
     def __init__(
@@ -194,6 +198,7 @@ class Search:
                         f"{where}: asks for all devices, but resource pool {pool.pool.id} is currently {word}"
                     )
             for candidate in pool.candidates:
+                count(_LOOK)
                 if self._admits(c, plan, candidate) and self._counts_in_all(
                     c, plan.request, candidate.device
                 ):
@@ -205,6 +210,7 @@ class Search:
     def _one(self, c: int, r: int, s: int, k: int, start: tuple[int, int], *, in_list: bool) -> bool:
         """Find device `k` of alternative `s` of request `r` of claim `c`, and everything after it."""
         self._is_late()
+        count(_STEP)
         if c >= len(self._claims):
             return True
         if r >= len(self._claims[c].requests):
@@ -234,6 +240,7 @@ class Search:
                 continue
             for d in range(start[1] if p == start[0] else 0, len(pool.candidates)):
                 candidate = pool.candidates[d]
+                count(_LOOK)
                 if (
                     self._is_free(c, plan.request, candidate.device)
                     and self._admits(c, plan, candidate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,8 +22,9 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import PodGroupPostFilterResult, QueuedPod, Tries
+from berth_sdk.slices import Slices
 from berth_sdk.status import SUCCESS, Code, Status
-from berth_sdk.tables import ObjectStore
+from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_table
 from berth_sdk.testing.handle import RecordingHandle
 from support.asking import NO_HANDLE, Ask, Plug, filter_now
@@ -398,11 +401,11 @@ def test_unreadable_durations_are_refused(timeout: Any) -> None:
 
 
 async def test_a_search_that_times_out_ends_the_other_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches: list[float] = []
+    searched: set[str] = set()
     run = search.Search.run
 
     def counted(self: Any) -> Any:
-        searches.append(0)
+        searched.add(self._pools[0].candidates[0].device.id.pool)
         return run(self)
 
     monkeypatch.setattr(search.Search, "run", counted)
@@ -416,7 +419,7 @@ async def test_a_search_that_times_out_ends_the_other_searches(monkeypatch: pyte
     late = Status.error("node n1: timed out trying to allocate devices")
     plugged = Plug(plugged.cls, {"filterTimeout": "10ms"}, plugged.objects)
     assert filter_now(plugged, web("c"), NODES) == [late, late]
-    assert len(searches) == 1
+    assert len(searched) == 1
 
 
 @pytest.mark.parametrize(
@@ -438,3 +441,87 @@ def test_members_give_up_a_claim_that_only_they_were_to_use(users: tuple[str, ..
     )
     assert isinstance(answer, PodGroupPostFilterResult)
     assert [patch.ref.name for patch in answer.patches] == ["c"] * given_up
+
+
+def found_on(plugged: Plug, pod: Pod, nodes: NodeTable) -> tuple[DynamicResources, Any]:
+    """Return the plugin, and what its Filter returns: verdicts, or the rest of its work."""
+    stores = {name: store_of(items) for name, items in plugged.objects.items()}
+    stores["resource.k8s.io/devicetaintrules"] = ObjectStore()
+    plugin = DynamicResources(plugged.args or {}, RecordingHandle(lambda: nodes, stores))
+    state = CycleState("a")
+    assert plugin.pre_filter(state, pod, nodes) == SUCCESS
+    return plugin, plugin.filter_nodes(state, pod, nodes)
+
+
+def store_of(items: Any) -> ObjectStore:
+    store = ObjectStore()
+    for generation, item in enumerate(items, start=1):
+        found = KubeObject.of(item)
+        store.put(found.ref, found, generation)
+    return store
+
+
+async def turns_of(plugged: Plug, want: list[Status]) -> int:
+    """Return the turns of the loop that others get while Filter answers."""
+    _, answer = found_on(plugged, web("c"), NODES)
+    if not isinstance(answer, Slices):
+        assert answer.to_list() == want
+        return 0
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        running[0] = asyncio.get_running_loop().call_soon(turn)
+
+    running = [asyncio.get_running_loop().call_soon(turn)]
+    assert (await answer).to_list() == want
+    running[0].cancel()
+    return turns
+
+
+def evaluating(text: str, devices: int = 1) -> Plug:
+    """Return a claim whose selector is evaluated for so many devices of node 1."""
+    item = claim("c", exactly(selectors=[{"cel": {"expression": text}}]))
+    return plug([item], [resource_slice("n1", [device(f"d{i}", "big", "40Gi") for i in range(devices)])])
+
+
+async def test_others_get_their_turn_within_one_costly_evaluation() -> None:
+    assert (
+        await turns_of(
+            evaluating("lists.range(60000).all(x, x >= 0) && device.driver == 'other'"), [CANNOT] * 2
+        )
+        >= 3
+    )
+    assert await turns_of(evaluating("device.driver == 'other'", 5), [CANNOT] * 2) == 0
+
+
+async def test_others_get_their_turn_while_expressions_are_compiled() -> None:
+    longest = " || ".join(["[1].all(x, x > 1)"] * 480)
+    assert await turns_of(evaluating(longest), [CANNOT] * 2) >= 3
+
+
+async def test_others_get_their_turn_in_a_search_with_many_choices() -> None:
+    many = [device(f"d{i}") for i in range(14)]
+    none = device_class("none", 'device.driver == "none"')
+    items = [claim("c", exactly("a", count=7), exactly("b", "none"))]
+    plugged = plug(items, [resource_slice("n1", many)], [device_class(), none])
+    assert await turns_of(plugged, [CANNOT] * 2) >= 1
+
+
+async def test_a_search_may_time_out_within_one_evaluation() -> None:
+    plugged = evaluating("lists.range(60000).all(x, x >= 0)")
+    late = Status.error("node n1: timed out trying to allocate devices")
+    await turns_of(Plug(plugged.cls, {"filterTimeout": "5ms"}, plugged.objects), [late, late])
+
+
+async def test_a_search_that_is_given_up_leaves_no_thread() -> None:
+    threads = set(threading.enumerate())
+    _, answer = found_on(evaluating("lists.range(60000).all(x, x >= 0)"), web("c"), NODES)
+    waiting = asyncio.ensure_future(answer)
+    await asyncio.sleep(0)
+    assert set(threading.enumerate()) > threads
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert set(threading.enumerate()) == threads

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from berth_plugins.cel.errors import EvalError
+from berth_plugins.cel.pieces import each
 from berth_plugins.cel.types import STRING, Type
 from berth_plugins.cel.values import (
     Duration,
@@ -149,13 +150,13 @@ def _text(value: Value) -> str | None:
 
 def _list(values: list[Value]) -> str:
     spend(len(values))
-    return f"[{', '.join([_inner(one) for one in values])}]"
+    return f"[{', '.join([_inner(one) for one in each(values, len(values))])}]"
 
 
 def _map(values: MapValue) -> str:
     entries: list[tuple[str, str]] = []
     spend(len(values))
-    for key, value in values.items():
+    for key, value in each(values.items(), len(values)):
         if type(key) not in (str, bool, int, Uint):
             raise EvalError(
                 f"error during formatting: no formatting function for map key of type {type_name(key)}"
@@ -188,7 +189,7 @@ def quoted(text: str) -> str:
     """Return a text in quotes, as Go's `%q` writes it."""
     spend_on_text(len(text))
     found: list[str] = []
-    for one in text:
+    for one in each(text, len(text)):
         if one in _ESCAPES:
             found.append(_ESCAPES[one])
         elif one.isprintable():

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from berth_plugins.cel.errors import EvalError
 from berth_plugins.cel.functions.operators import add, no_overload
+from berth_plugins.cel.pieces import count, each
 from berth_plugins.cel.values import (
     NOTHING,
     ORDERED,
@@ -116,6 +117,7 @@ def _sort_by(values: list[Value], keys: list[Value]) -> list[Value]:
 
 
 def _quiet_order(one: Value, other: Value) -> int:
+    count(1)
     try:
         return compare(one, other)
     except EvalError:  # NaN
@@ -123,7 +125,7 @@ def _quiet_order(one: Value, other: Value) -> int:
 
 
 def _is_sorted(values: list[Value]) -> bool:
-    for one, other in itertools.pairwise(values):
+    for one, other in itertools.pairwise(each(values, len(values))):
         if type(one) not in ORDERED or type(other) not in ORDERED:
             raise no_overload()
         if _order_or_none(one, other) == 1:
@@ -141,7 +143,7 @@ def _order_or_none(one: Value, other: Value) -> int | None:
 def _sum(zero: Value) -> Callable[[list[Value]], Value]:
     def total(values: list[Value]) -> Value:
         found = zero
-        for one in values:
+        for one in each(values, len(values)):
             found = add(found, one)
         return found
 
@@ -153,7 +155,7 @@ def _extreme(name: str, loses: int) -> Callable[[list[Value]], Value]:
         if not values:
             raise EvalError(f"{name} called on empty list")
         found = values[0]
-        for one in values:
+        for one in each(values, len(values)):
             if type(one) not in ORDERED:
                 raise no_overload()
             if _order_or_none(found, one) == loses:
@@ -164,16 +166,17 @@ def _extreme(name: str, loses: int) -> Callable[[list[Value]], Value]:
 
 
 def _index_of(values: list[Value], wanted: Value) -> int:
-    return next((i for i, one in enumerate(values) if _is_same(one, wanted)), -1)
+    return next((i for i, one in enumerate(each(values, len(values))) if _is_same(one, wanted)), -1)
 
 
 def _last_index_of(values: list[Value], wanted: Value) -> int:
-    return next((i for i in reversed(range(len(values))) if _is_same(values[i], wanted)), -1)
+    indices = each(reversed(range(len(values))), len(values))
+    return next((i for i in indices if _is_same(values[i], wanted)), -1)
 
 
 def _includes(target: Value, wanted: Value) -> bool:
     if is_list(target):
-        return any(_is_same(one, wanted) for one in target)
+        return any(_is_same(one, wanted) for one in each(target, len(target)))
     return _is_same(target, wanted)
 
 
@@ -206,7 +209,7 @@ def _non_zero(value: Value) -> Optional:
 
 
 def _unwrapped(values: list[Value]) -> list[Value]:
-    for one in values:
+    for one in each(values, len(values)):
         if not isinstance(one, Optional):
             raise EvalError(f"value {shown(one)} is not optional")
     return [one.value for one in values if one.has_value]
