@@ -146,17 +146,20 @@ class NodeAffinity(Plugin):
         """Return node selector and node affinity."""
         return self.sign_spec(pod)
 
-    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
         """Return True if a matching node was added, or a node matches now and did not before. Raises
         SelectorError when the pod's terms cannot be read and no other term decides.
         """
+        return in_slices(self._may_help(event, pod))
+
+    def _may_help(self, event: ClusterEvent, pod: Pod) -> Work[bool]:
         node = as_node(event.new)
         if self._enforced is not None and not self._enforced.matches(node.labels, node.name):
             return False
         if not _has_pairs(node, spec_of(pod).get("nodeSelector")):
             return False  # decided without reading the terms
-        required = self._required(spec_of(pod))
-        if not required.matches(node.labels, node.name):
+        required = yield from self._required(spec_of(pod))
+        if not (yield from required.matches_in_steps(node.labels, node.name)):
             return False
         if event.old is None:
             return True
@@ -165,14 +168,14 @@ class NodeAffinity(Plugin):
             self._enforced is None or self._enforced.matches(before.labels, before.name)
         ):
             return True
-        return not required.matches(before.labels, before.name)
+        return not (yield from required.matches_in_steps(before.labels, before.name))
 
-    def _required(self, spec: Mapping[str, Any]) -> RequiredNodeAffinity:
+    def _required(self, spec: Mapping[str, Any]) -> Work[RequiredNodeAffinity]:
         """Return the conditions of a spec, which a series of events asks about again and again."""
         for known, required in self._asked:
             if known is spec:
                 return required
-        required = RequiredNodeAffinity.of_spec(spec)
+        required = yield from RequiredNodeAffinity.read(spec)
         self._asked.appendleft((spec, required))
         return required
 

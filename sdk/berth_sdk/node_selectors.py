@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.errors import SelectorError
-from berth_sdk.selectors import EVERYTHING, LabelSelector, Operator, Requirement, mappings
+from berth_sdk.selectors import (
+    EVERYTHING,
+    LabelSelector,
+    Operator,
+    Requirement,
+    mappings,
+    plain_requirement,
+)
 from berth_sdk.slices import Work, at_once
 from berth_sdk.tables import NodeTable
 
@@ -88,6 +95,8 @@ class NodeSelectorTerm:
     @staticmethod
     def read(raw: Mapping[str, Any], path: str) -> Work[NodeSelectorTerm | None]:
         """Return `of`. Yields after each condition but the first."""
+        if (plain := _plain_term(raw)) is not None:
+            return plain
         expressions = mappings(raw.get("matchExpressions"), f"{path}.matchExpressions")
         fields = mappings(raw.get("matchFields"), f"{path}.matchFields")
         if not expressions and not fields:
@@ -137,6 +146,16 @@ class NodeSelectorTerm:
                 mask = found if mask is True else mask & found
             yield
         return mask
+
+
+def _plain_term(raw: Mapping[str, Any]) -> NodeSelectorTerm | None:
+    """Return a term of one condition on a label, in its usual form; None: `read` has to read it."""
+    expressions = raw.get("matchExpressions")
+    if type(expressions) is not list or len(expressions) != 1 or raw.get("matchFields"):
+        return None
+    (item,) = expressions
+    found = plain_requirement(item, _OPERATORS) if type(item) is dict else None
+    return None if found is None else NodeSelectorTerm(LabelSelector((found,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +320,13 @@ class RequiredNodeAffinity:
         """Return True if one node matches. Raises SelectorError when no term matches and one is
         unreadable.
         """
+        return at_once(self.matches_in_steps(labels, node_name))
+
+    def matches_in_steps(self, labels: Mapping[str, str], node_name: str) -> Work[bool]:
+        """Return `matches`. Yields after each term."""
         if not self.node_selector.matches(labels):
             return False
-        if self.affinity is None or self.affinity.matches(labels, node_name):
+        if self.affinity is None or (yield from self.affinity.matches_in_steps(labels, node_name)):
             return True
         self.affinity.check()
         return False

@@ -195,6 +195,29 @@ async def test_comparisons_parse_each_label_value_once(monkeypatch: pytest.Monke
     assert len(parsed) < 500 * 4 + 200 * 2
 
 
+async def test_hint_about_a_pod_with_many_terms_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = [
+        {"matchExpressions": [{"key": "disk", "operator": "In", "values": [f"d{i}"]}]} for i in range(300)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = make_pod("web", spec={"affinity": {"nodeAffinity": required}})
+    monkeypatch.setattr("berth_sdk.slices._do_slice", _one_batch)
+    plugin = cast(Any, AFFINITY.runtime().plugin)
+    for disk, before, helps in (
+        ("d299", None, True),
+        ("e", None, False),
+        ("d299", "d0", False),
+        ("d299", "e", True),
+    ):
+        old = None if before is None else make_node("n1", labels={"disk": before})
+        event = ClusterEvent(
+            resource="Node", action="update", old=old, new=make_node("n1", labels={"disk": disk})
+        )
+        answer = plugin.queueing_hint(event, make_pod("web", spec=dict(pod.spec)))
+        assert isinstance(answer, Awaitable)
+        assert await answer is helps
+
+
 async def test_pairs_of_a_node_selector_stop_at_the_first_that_no_node_has() -> None:
     pod = make_pod("web", spec={"nodeSelector": {f"key-{i}": "x" for i in range(20_000)}})
     with counted(NodeColumns, "label") as reads:
@@ -241,9 +264,10 @@ def test_row_of_a_resource_appears_with_its_first_offer() -> None:
     columns = NodeColumns()
     slot = columns.add(make_node("n1"))
     columns.set_usage(slot, NodeUsage(requested={"example.com/r": 2}))
-    assert "example.com/r" not in columns.resources
+    assert not columns.allocatable.has("example.com/r")
     columns.set_node(slot, make_node("n1", allocatable={"example.com/r": 5}))
-    assert columns.requested[columns.resources["example.com/r"], slot] == 2
+    assert columns.allocatable.column("example.com/r")[slot] == 5
+    assert columns.requested.column("example.com/r")[slot] == 2
 
 
 def port_pod(ports: range, *, node: str = "") -> Pod:

@@ -2,12 +2,14 @@
 
 The queue calls plain functions, which `PluginQuestions` makes. An in-process plugin answers at once. For a
 served plugin the function returns DEFERRED: the questions of one turn of the loop become one call, and the
-queue gets the answers through its `..._answered` methods.
+queue gets the answers through its `..._answered` methods. Hints of in-process plugins are deferred too, once
+they have taken long in one turn: an event may be of interest to many pods with long lists.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
@@ -37,6 +39,8 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 log = get_logger()
 RETRY_S = 1.0
+TURN_S = 0.05
+"""CPU seconds after which the hints of in-process plugins wait for the next turn of the loop."""
 MAX_BATCH = 256
 
 
@@ -114,8 +118,17 @@ class Batcher(Generic[Q, A]):
 
     def put(self, question: Q) -> Deferred:
         """Ask this question together with the others of this turn of the loop."""
+        return self._put(question, self._kind_of(question))
+
+    def put_alone(self, question: Q) -> Deferred:
+        """Ask this question together with the others, without looking for others of its kind: a pod with long
+        lists takes as long to compare as to judge.
+        """
+        return self._put(question, id(question))
+
+    def _put(self, question: Q, kind: Hashable) -> Deferred:
         is_first = not self._waiting
-        self._waiting.setdefault(self._kind_of(question), []).append(question)
+        self._waiting.setdefault(kind, []).append(question)
         if is_first:
             self._start(self._run())
         return DEFERRED
@@ -186,6 +199,25 @@ def _is_about(event: ClusterEvent, pod: Pod) -> bool:
     return isinstance(subject, Pod) and subject.uid == pod.uid
 
 
+class Turn:
+    """The CPU time of one turn of the event loop, from its first hint on. `clock`: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        self._ends_s: float | None = None
+
+    def is_over(self) -> bool:
+        """Return True if hints and what lies between them have taken TURN_S in this turn."""
+        if self._ends_s is None:
+            asyncio.get_running_loop().call_soon(self._end)
+            self._ends_s = self._clock() + TURN_S
+            return False
+        return self._clock() > self._ends_s
+
+    def _end(self) -> None:
+        self._ends_s = None
+
+
 class AnswerSink:
     """The receiver of late answers; `QueueWiring.connect` sets its functions after the queue was made."""
 
@@ -210,6 +242,7 @@ class PluginQuestions:
         refresh: Callable[[], Awaitable[None]],
     ) -> None:
         self._refresh = refresh
+        self._turn = Turn()
         self._clock = clock
         self._sink = sink
         self._busy = busy
@@ -273,6 +306,8 @@ class PluginQuestions:
             client = clients.get(question.plugin)
             if client is None:
                 return True
+            if not client.is_served and self._turn.is_over():
+                return batchers[question.plugin].put_alone(question)
             answer = client.queueing_hint_at_once(question.event, question.pod)
             return batchers[question.plugin].put(question) if answer is None else answer
 

@@ -23,6 +23,7 @@ from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import extended, read_only
+from berth_sdk.tables.resource_rows import ResourceRows
 from berth_sdk.tables.slot_log import SlotLog
 from berth_sdk.tables.used_ports import addresses_in_conflict
 from berth_sdk.undeclared import Undeclared
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _FIRST_CAPACITY: Final = 16
 NON_ZERO: Final = ("cpu", "memory")
-_MOST_SETS: Final = 256
+_USUAL: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 MAX_LABELS: Final = 1024
 """The number of columns by label that are kept. Further ones are built at each read."""
 _CARRIED_LABELS: Final = 256
@@ -115,14 +116,8 @@ class NodeColumns:
         self.pod_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.taint_set: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: Dictionary[tuple[Taint, ...]] = Dictionary()
-        self.resources: dict[str, int] = {}
-        self._unoffered: set[str] = set()
-        """The resources that pods request, or requested, and no node has offered."""
-        self._most_unoffered = _CARRIED_LABELS
-        """The number of `_unoffered` above which the next update counts them anew."""
-        self._resource_rows: dict[tuple[str, ...], slice | NDArray[np.intp]] = {}
-        self.allocatable: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
-        self.requested: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self.allocatable = ResourceRows(_USUAL, self._offers)
+        self.requested = ResourceRows(_USUAL, self._requests)
         self.non_zero: NDArray[np.int64] = np.zeros((len(NON_ZERO), 0), dtype=np.int64)
         self.labels: dict[str, tuple[NDArray[np.int32], Dictionary[str]]] = {}
         self._labels_written = False
@@ -160,7 +155,6 @@ class NodeColumns:
         self.contents: dict[Hashable, Any] = {}
         """The contents of the rows, by the set of columns; see `berth_sdk.kept.row_contents`."""
         self._grow(_FIRST_CAPACITY)
-        self._offer(("cpu", "memory", "ephemeral-storage", "pods"))
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -252,6 +246,12 @@ class NodeColumns:
             if node is not None:
                 yield slot, node
 
+    def _offers(self) -> Iterator[tuple[int, Mapping[str, int]]]:
+        return ((slot, node.allocatable) for slot, node in self._live_nodes())
+
+    def _requests(self) -> Iterator[tuple[int, Mapping[str, int]]]:
+        return ((slot, usage.requested) for slot, usage in enumerate(self.usages) if usage.requested)
+
     # --- writing -----------------------------------------------------------------------------
 
     def begin_update(self) -> None:
@@ -261,9 +261,8 @@ class NodeColumns:
         columns. The next read builds them again, with other codes, which counts as a change of the nodes.
         """
         self.images.begin_update()
-        if len(self._unoffered) > self._most_unoffered:
-            self._unoffered = self.unoffered_of(self.usages)
-            self._most_unoffered = 2 * len(self._unoffered) + _CARRIED_LABELS
+        self.allocatable.begin_update()
+        self.requested.begin_update()
         if self.labels and self._labels_written:
             self._labels_written = False
             most = 4 * len(self) + 4096
@@ -359,9 +358,7 @@ class NodeColumns:
         self.nodes[slot] = node
         self.unschedulable[slot] = node.unschedulable
         self.taint_set[slot] = self.taint_sets.encode(node.taints) if node.taints else 0
-        self._offer(node.allocatable)
-        for name, row in self.resources.items():
-            self.allocatable[row, slot] = node.allocatable.get(name, 0)
+        self.allocatable.set(slot, node.allocatable, old.allocatable if old else {})
         for key, (codes, values) in self.labels.items():
             value = node.labels.get(key)
             codes[slot] = 0 if value is None else values.encode(value)
@@ -388,17 +385,7 @@ class NodeColumns:
         old = self.usages[slot]
         self.usages[slot] = usage
         self.pod_count[slot] = usage.pod_count
-        amounts, before = usage.requested, old.requested
-        for name, amount in amounts.items():
-            row = self.resources.get(name)
-            if row is None:
-                self._unoffered.add(name)
-            else:
-                self.requested[row, slot] = amount
-        if before and before.keys() != amounts.keys():
-            for name in before.keys() - amounts.keys():
-                if (row := self.resources.get(name)) is not None:
-                    self.requested[row, slot] = 0
+        self.requested.set(slot, usage.requested, old.requested)
         amounts = usage.non_zero_requested
         for row, name in enumerate(NON_ZERO):
             self.non_zero[row, slot] = amounts.get(name, 0)
@@ -413,52 +400,6 @@ class NodeColumns:
         if node is not None and node.images:
             # The row's image counts follow the Node objects, and only now take their current values.
             self.node_moved.add(slot)
-
-    def _offer(self, names: Iterable[str]) -> None:
-        """Give each resource that a node offers its row in `allocatable` and `requested`."""
-        new = [name for name in names if name not in self.resources]
-        if not new:
-            return
-        extra = np.zeros((len(new), self.capacity), dtype=np.int64)
-        for row, name in enumerate(new):
-            self.resources[name] = len(self.resources)
-            if name in self._unoffered:
-                self._unoffered.discard(name)
-                extra[row] = self.unoffered(name)
-        self.requested = np.concatenate([self.requested, extra])
-        self.allocatable = np.concatenate([self.allocatable, np.zeros_like(extra)])
-
-    def unoffered(self, name: str) -> NDArray[np.int64]:
-        """Return int64[capacity]: the requests for a resource that no node offers, for which no row is kept:
-        one pod may name tens of thousands.
-        """
-        return np.array([usage.requested.get(name, 0) for usage in self.usages], dtype=np.int64)
-
-    def has_unoffered(self, name: str) -> bool:
-        """Return True if a pod may request a resource that has no row."""
-        return name in self._unoffered
-
-    def unoffered_of(self, usages: Iterable[NodeUsage]) -> set[str]:
-        """Return the resources without a row that `usages` have."""
-        if not self._unoffered:
-            return set()
-        return {name for usage in usages for name in usage.requested if name not in self.resources}
-
-    def resource_rows(self, names: tuple[str, ...]) -> slice | NDArray[np.intp] | None:
-        """Return the rows of k resources in `allocatable` and `requested`: a slice where they are adjacent,
-        else intp[k]. None: a resource is unknown.
-        """
-        rows = self._resource_rows.get(names)
-        if rows is None and names and all(name in self.resources for name in names):
-            found = [self.resources[name] for name in names]
-            first, behind = found[0], found[0] + len(found)
-            if found == list(range(first, behind)):
-                rows = slice(first, behind)
-            else:
-                rows = np.asarray(found, dtype=np.intp)
-            if len(self._resource_rows) < _MOST_SETS:
-                self._resource_rows[names] = rows
-        return rows
 
     def _drop_ports(self, slot: int, ports: Iterable[HostPort]) -> None:
         for port in map(_normalized, ports):
@@ -476,8 +417,9 @@ class NodeColumns:
         self.names = np.concatenate([self.names, np.full(more, None, dtype=np.object_)])
         for name in ("live", "generation", "unschedulable", "pod_count", "taint_set"):
             setattr(self, name, extended(getattr(self, name), more))
-        for name in ("allocatable", "requested", "non_zero"):
-            setattr(self, name, extended(getattr(self, name), more))
+        self.allocatable.grow(more)
+        self.requested.grow(more)
+        self.non_zero = extended(self.non_zero, more)
         for key, (codes, values) in self.labels.items():
             self.labels[key] = (extended(codes, more), values)
         self._no_label = (extended(self._no_label[0], more), self._no_label[1])

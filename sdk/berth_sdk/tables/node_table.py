@@ -21,6 +21,7 @@ from berth_sdk.tables.node_view import NodeView
 from berth_sdk.tables.pod_counts import PodCounts
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.tables.read_only import read_only
+from berth_sdk.tables.resource_rows import MAX_ROWS, ResourceRows
 from berth_sdk.tables.row_changes import RowChanges, ToldUsages
 
 if TYPE_CHECKING:
@@ -187,11 +188,11 @@ class NodeTable:
         """Return int64[n], cpu in milli, all else in base units; 0 where the node does not offer the
         resource.
         """
-        return self._resource(self._columns.allocatable, resource)
+        return self._take(self._columns.allocatable.column(resource))
 
     def offers(self, resource: str) -> bool:
         """Return False if no node of the snapshot offers the resource: `allocatable` is 0 for all of them."""
-        return resource in self._columns.resources
+        return self._columns.allocatable.has(resource)
 
     def allocatable_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `allocatable` of k resources, for little more than the cost of one."""
@@ -237,20 +238,17 @@ class NodeTable:
 
     def requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n]: requests of the pods on the node, reserved ones included."""
-        if self._columns.has_unoffered(resource):
-            column = self._take(self._columns.unoffered(resource))
-        else:
-            column = self._resource(self._columns.requested, resource)
+        column = self._take(self._columns.requested.column(resource))
         return column if self._changes is None else read_only(self._changes.requested(column, resource))
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `requested` of k resources."""
         if self._changes is None:
             return self._several("requested", resources)
-        lines = self._columns.resource_rows(resources)
+        lines = self._columns.requested.rows(resources)
         if lines is None:
             return self._stacked(self.requested, resources)
-        sums = self._lines(self._columns.requested, lines)
+        sums = self._lines(self._columns.requested.matrix, lines)
         return read_only(self._changes.requested_of(sums, resources))
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
@@ -297,12 +295,10 @@ class NodeTable:
         before = [self._columns.usages[slot] for slot in self.slots.tolist()]
         if self._changes is None:
             return before
-        names = tuple(self._columns.resources)
-        names += tuple(
-            sorted(
-                self._changes.new_resources(self._columns.resources) | self._columns.unoffered_of(before),
-            )
-        )
+        named = {name for usage in before for name in usage.requested}
+        names = tuple(sorted(named | self._changes.new_resources(named)))
+        if len(names) > MAX_ROWS:
+            return [self._changes.usage(row, usage) for row, usage in enumerate(before)]
         requested = self.requested_of(names).T.tolist()
         non_zero = self.non_zero_requested_of_both.T.tolist()
         ports = self._changes.host_ports([usage.host_ports for usage in before])
@@ -471,8 +467,8 @@ class NodeTable:
         return self._sorted
 
     def _several(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return several rows of a matrix. `kind`: the name of a matrix of the columns, and of the method
-        that reads one row of it.
+        """Return several rows of a matrix. `kind`: the name of amounts of the columns, and of the method
+        that reads one row of them.
         """
         known = self._several_of.get((kind, resources))
         if known is None:
@@ -482,11 +478,11 @@ class NodeTable:
         return known
 
     def _gathered(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        matrix: NDArray[np.int64] = getattr(self._columns, kind)
-        lines = self._columns.resource_rows(resources)
+        amounts: ResourceRows = getattr(self._columns, kind)
+        lines = amounts.rows(resources)
         if lines is None:
             return self._stacked(getattr(self, kind), resources)
-        return self._lines(matrix, lines)
+        return self._lines(amounts.matrix, lines)
 
     def _lines(self, matrix: NDArray[np.int64], lines: slice | NDArray[np.intp]) -> NDArray[np.int64]:
         """Return some lines of a matrix of the columns, for the slots of the rows."""
@@ -503,12 +499,6 @@ class NodeTable:
         for i, name in enumerate(resources):
             stacked[i] = one(name)
         return read_only(stacked)
-
-    def _resource(self, matrix: NDArray[np.int64], resource: str) -> NDArray[np.int64]:
-        row = self._columns.resources.get(resource)
-        if row is None:
-            return read_only(np.zeros(len(self.slots), dtype=np.int64))
-        return self._take(matrix[row])
 
 
 def _known_amounts(names: Sequence[str], amounts: list[int], before: Mapping[str, int]) -> dict[str, int]:

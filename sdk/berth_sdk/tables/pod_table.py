@@ -25,6 +25,10 @@ MAX_LABELS: Final = 1024
 """The number of columns by label that are kept. Further ones are built at each read."""
 _CARRIED_LABELS: Final = 256
 """The number of columns by label that stay, the oldest first, where an update finds twice as many."""
+MAX_RESOURCES: Final = 512
+"""The number of columns by resource that are kept. Further ones are built at each read."""
+_CARRIED_RESOURCES: Final = 128
+"""The number of columns by resource that stay, the oldest first, where an update finds twice as many."""
 _FIXED: Final = (
     "_node_index",
     "_priority",
@@ -73,6 +77,12 @@ class PodTable:
         self._assumed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._requests: dict[str, NDArray[np.int64]] = {}
+        self._requested: set[str] | None = None
+        """The resources that some pod requests, or requested; None: none was read yet."""
+        self._nothing: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        """The column of every resource that no pod requests."""
+        self._most_requested = 0
+        """The number of `_requested` above which the next update counts them anew."""
         self._labels: dict[str, _Encoded] = {}
         self._label_keys: set[str] | None = None
         """The label keys that some pod has, or had; None: no label was read yet."""
@@ -171,9 +181,22 @@ class PodTable:
         """
         column = self._requests.get(resource)
         if column is None:
-            column = self._requests[resource] = np.zeros(self._capacity, dtype=np.int64)
+            known = self._requested
+            if known is None:
+                known = self._requested = self._requested_by_pods()
+            if resource not in known:
+                return self._view(self._nothing)
+            column = np.zeros(self._capacity, dtype=np.int64)
             column[: len(self)] = [pod.requests.get(resource, 0) for pod in self._pods]
+            if len(self._requests) < MAX_RESOURCES:
+                self._requests[resource] = column
         return self._view(column)
+
+    def _requested_by_pods(self) -> set[str]:
+        names: set[str] = set()
+        for pod in self._pods:
+            names.update(pod.requests)
+        return names
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         """Return int32[n] codes of the label's values (0: absent), and their dictionary.
@@ -263,7 +286,7 @@ class PodTable:
 
     def begin_update(self) -> None:
         """Begin an update. Drops columns whose dictionary has far more values than there are pods, and the
-        newest of very many columns by label. The next read builds them again.
+        newest of very many columns by label or by resource. The next read builds them again.
         """
         most = 4 * len(self) + 4096
         for columns in (self._labels, self._readings):
@@ -271,9 +294,13 @@ class PodTable:
                 continue
             for key in [key for key, column in columns.items() if len(column.values) > most]:
                 del columns[key]
-        if len(self._labels) > 2 * _CARRIED_LABELS:
-            for key in list(self._labels)[_CARRIED_LABELS:]:
-                del self._labels[key]
+        for kept, carried in ((self._labels, _CARRIED_LABELS), (self._requests, _CARRIED_RESOURCES)):
+            if len(kept) > 2 * carried:
+                for key in list(kept)[carried:]:
+                    del kept[key]
+        if self._requested is not None and len(self._requested) > max(most, self._most_requested):
+            self._requested = self._requested_by_pods()
+            self._most_requested = 2 * len(self._requested)
         if self._label_keys is not None and len(self._label_keys) > max(most, self._most_keys):
             self._label_keys = self._keys_of_pods()
             self._most_keys = 2 * len(self._label_keys)
@@ -305,6 +332,8 @@ class PodTable:
         self._generation[row] = generation
         for resource, column in self._requests.items():
             column[row] = pod.requests.get(resource, 0)
+        if self._requested is not None:
+            self._requested.update(pod.requests)
         if self._label_keys is not None:
             self._label_keys.update(pod.labels)
         for columns in (self._labels, self._readings):
@@ -351,6 +380,7 @@ class PodTable:
             setattr(self, name, extended(getattr(self, name), more))
         self._requests = {name: extended(column, more) for name, column in self._requests.items()}
         self._no_label = (extended(self._no_label[0], more), self._no_label[1])
+        self._nothing = extended(self._nothing, more)
         for columns in (self._labels, self._readings):
             for encoded in columns.values():
                 encoded.codes = extended(encoded.codes, more)

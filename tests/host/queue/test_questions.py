@@ -1,4 +1,4 @@
-"""The queue's questions to served plugins travel in batches."""
+"""The queue's questions to served plugins travel in batches, and long ones to in-process plugins give way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from berth_host.errors.state import InvariantError
-from berth_host.queue.questions import Batcher, WaitingAlike
+from berth_host.queue import questions
+from berth_host.queue.questions import TURN_S, Batcher, Turn, WaitingAlike
 from berth_host.queue.seams import HintQuestion
+from berth_host.rpc import in_process
+from berth_plugins.node_affinity import NodeAffinity
 from berth_sdk.events import ClusterEvent
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
@@ -88,6 +91,47 @@ async def test_one_answer_holds_for_all_of_a_kind() -> None:
     await asyncio.gather(*busy)
     assert [list(questions) for questions in asked] == [list(range(256)), list(range(256, 300))]
     assert sorted(answered) == [(question, 10 * (question % 300)) for question in range(900)]
+
+
+async def test_turn_is_over_after_its_share_of_the_processor_and_the_next_one_begins_anew() -> None:
+    now_s = 0.0
+    turn = Turn(lambda: now_s)
+    assert not turn.is_over()
+    now_s = 0.9 * TURN_S
+    assert not turn.is_over()
+    now_s = 1.1 * TURN_S
+    assert turn.is_over()
+    await asyncio.sleep(0)
+    assert not turn.is_over()
+
+
+async def test_hints_of_in_process_plugins_that_take_long_are_spread_over_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "TURN_S", -1.0)
+    monkeypatch.setattr(in_process, "SLICE_S", -1.0)
+    hint, turn, turns = NodeAffinity.queueing_hint, 0, Counter[int]()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    def counting(self: NodeAffinity, event: ClusterEvent, pod: Pod) -> Any:
+        turns[turn] += 1
+        return hint(self, event, pod)
+
+    monkeypatch.setattr(NodeAffinity, "queueing_hint", counting)
+    pods = [pod(f"p{i}", nodeSelector={"disk": f"d{i}"}) for i in range(40)]
+    async with World([node("n0"), *pods]) as world:
+        await world.settle()
+        assert not any(world.node_of(f"p{i}") for i in range(40))
+        next_turn()
+        world.server.create(node("n1", labels={"disk": "d7"}))
+        await world.settle()
+        assert [i for i in range(40) if world.node_of(f"p{i}")] == [7]
+    assert turns.total() == 40
+    assert max(turns.values()) <= 2
 
 
 LABELS, REQUESTS = identity_pb2.POD_FIELD_LABELS, identity_pb2.POD_FIELD_REQUESTS
