@@ -135,8 +135,10 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
         args_kind="DynamicResourcesArgs",
         feature_gate="DynamicResourceAllocation",
         reads_gates=(
+            "DRADeviceBindingConditions",
             "DRADeviceTaintRules",
             "DRAFractionalCapacityRange",
+            "DRAResourceClaimDeviceStatus",
             "DRASchedulerFilterTimeout",
             "DRAWorkloadResourceClaims",
             "TopologyAwareWorkloadScheduling",

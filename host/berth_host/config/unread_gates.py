@@ -20,7 +20,6 @@ UNREAD_GATES: Final[Mapping[str, str]] = {
     "CoordinatedLeaderElection": "replicas always compete for the Lease themselves",
     "DRAConsumableCapacity": "parts of devices are always allocated",
     "DRADerivedAttributes": "attributes that are derived from others are not read",
-    "DRADeviceBindingConditions": "pods always wait for the binding conditions of their devices",
     "DRADeviceCompatibilityGroups": "compatibility groups of devices are not read",
     "DRADeviceTaints": "taints of devices always count",
     "DRAListTypeAttributes": "attributes that are lists are not read",

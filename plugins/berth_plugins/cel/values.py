@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -64,15 +65,15 @@ class Uint(int):
     __slots__ = ()
 
 
-class Opaque:
-    """A value that only functions look into."""
+class Opaque(ABC):
+    """A value that only functions look into. Each subclass is one type, and knows equal values."""
 
     __slots__ = ()
     cel_type: Type
 
+    @abstractmethod
     def equals(self, other: Value) -> bool:
         """Compare with another value. Raises EvalError for a value of another type."""
-        raise NotImplementedError
 
 
 class Timestamp:

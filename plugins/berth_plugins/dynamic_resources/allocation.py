@@ -26,7 +26,7 @@ def allocation_for(
     rules: Rules,
 ) -> Json:
     """Return the whole result for one claim on one node. Raises AllocationError."""
-    devices: Json = {"results": [_result(choice) for choice in choices]}
+    devices: Json = {"results": [_result(choice, rules) for choice in choices]}
     config = _config(claim, choices, classes, rules)
     if config:
         devices["config"] = config
@@ -37,7 +37,7 @@ def allocation_for(
     return allocation
 
 
-def _result(choice: Choice) -> Json:
+def _result(choice: Choice, rules: Rules) -> Json:
     device, request = choice.candidate.device, choice.request
     result: Json = {
         "request": request.full_name,
@@ -49,9 +49,9 @@ def _result(choice: Choice) -> Json:
         result["adminAccess"] = True
     if request.raw_tolerations:
         result["tolerations"] = list(request.raw_tolerations)
-    if device.binding_conditions:
+    if device.binding_conditions and rules.binding_conditions:
         result["bindingConditions"] = list(device.binding_conditions)
-    if device.binding_failure_conditions:
+    if device.binding_failure_conditions and rules.binding_conditions:
         result["bindingFailureConditions"] = list(device.binding_failure_conditions)
     if choice.amounts is not None:
         result["shareID"] = str(uuid.uuid4())

@@ -113,6 +113,8 @@ class Allocator:
         """Return True if the devices of an allocated claim failed to get ready, or did not get ready in
         time.
         """
+        if not self.rules.binding_conditions:
+            return False
         claim = attempt.claims[i].claim
         is_ready, problem = readiness(claim)
         return bool(problem) or (not is_ready and is_overdue(claim, self._binding_timeout_s, time.time()))

@@ -28,6 +28,7 @@ from berth_plugins.dynamic_resources.claims import (
     results_of,
 )
 from berth_plugins.dynamic_resources.reserved import Reserved
+from berth_plugins.dynamic_resources.rules import Rules
 from berth_plugins.dynamic_resources.turns import Turns
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -67,8 +68,7 @@ class Binding:
     claims: list[ClaimBinding]
     turns: Turns
     holder: str
-    of_groups: bool = False
-    """True if claims may be reserved for the pod's group instead of the pod."""
+    rules: Rules = field(default_factory=Rules)
     waits: int = 0
     """The number of rounds in a row in which another pod wrote a claim of this pod."""
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Binding:
     def _is_written(self, one: ClaimBinding, claim: KubeObject) -> bool:
         """Return True if the claim is the pod's already: reserved, with the allocation that was chosen."""
         if one.reserved.requests is not None or not is_reserved_for(
-            claim, self.pod, of_groups=self.of_groups
+            claim, self.pod, of_groups=self.rules.of_groups
         ):
             return False
         chosen, present = one.reserved.allocation, allocation_of(claim)
@@ -197,16 +197,21 @@ class Binding:
             raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
         present = allocation_of(claim)
         status: Json = {}
+        is_timed = self.rules.binding_conditions
         if allocation is not None and present is None:
             finalizers = claim.get("metadata.finalizers") or []
             if FINALIZER not in finalizers:
                 return _FINALIZER, {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
-            status["allocation"] = {**allocation, "allocationTimestamp": _now()}
+            status["allocation"] = (
+                {**allocation, "allocationTimestamp": _now()} if is_timed else dict(allocation)
+            )
         elif present is None:
-            raise BindingError(f"claim {claim.ref.key} got deallocated elsewhere in the meantime")
+            if is_timed:
+                raise BindingError(f"claim {claim.ref.key} got deallocated elsewhere in the meantime")
+            # The API server answers, as in kube-scheduler.
         elif allocation is not None and not _is_same(present, allocation):
             raise BindingError(f"claim {claim.ref.key} got allocated elsewhere in the meantime")
-        elif present.get("allocationTimestamp") is None:
+        elif is_timed and present.get("allocationTimestamp") is None:
             status["allocation"] = {"allocationTimestamp": _now()}
         me = self._consumer(one)
         consumers = {who.get("uid"): who for who in claim.get("status.reservedFor") or ()}

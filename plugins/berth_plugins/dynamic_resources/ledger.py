@@ -313,8 +313,9 @@ def _is_shared(pending: _Pending, promise: Promise, holder: str) -> bool:
 def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
     """Return True if the reservation is over.
 
-    It is over if the claim that was to have the devices does not exist (a claim of the same name does not
-    count), or has the written allocation or a later state.
+    It is over if the claim that was to have the devices is gone (a claim of the same name is another one),
+    or has the written allocation or a later state. The claim of extended resources is made in PreBind: until
+    then its key is a placeholder, which begins with "<", and its absence says nothing.
     """
     if claim is None or claim.ref.uid != pending.promise.uid:
         return not key[1].startswith("<")

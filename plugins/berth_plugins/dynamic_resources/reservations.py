@@ -179,7 +179,7 @@ class Reservations:
             if one.requests is None and (claim is None or claim.ref.uid != one.uid):
                 raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
             claims.append(ClaimBinding(claim, one))
-        return Binding(pod, claims, self._turns, state.cycle_id, self._allocator.rules.of_groups)
+        return Binding(pod, claims, self._turns, state.cycle_id, self._allocator.rules)
 
     def _settle(self, state: CycleState, binding: Binding) -> None:
         """Settle written claims: a claim counts itself as soon as the watch shows it."""
@@ -190,6 +190,8 @@ class Reservations:
 
     def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
         """Return SUCCESS when every binding condition of every device is true, else ask for another round."""
+        if not self._allocator.rules.binding_conditions:
+            return SUCCESS
         waiting = [one.claim for one in binding.claims if one.claim is not None and has_conditions(one.claim)]
         if not waiting:
             return SUCCESS

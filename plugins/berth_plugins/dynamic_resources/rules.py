@@ -33,7 +33,8 @@ class Rules:
     thousandths. `strict_amounts`: a count or an amount that cannot be counted ends the attempt.
     `all_with_full_devices`: a request for all devices needs those without room too. `local_counters`: a slice
     with counters is only for the nodes that it names. `single_config`: a claim's configuration is allocated
-    once. `of_groups`: groups of pods have claims, too.
+    once. `of_groups`: groups of pods have claims, too. `binding_conditions`: devices that must be prepared
+    before a pod is bound are allocated, and PreBind waits for them.
     """
 
     taint_rules: bool = True
@@ -43,6 +44,7 @@ class Rules:
     local_counters: bool = True
     single_config: bool = True
     of_groups: bool = False
+    binding_conditions: bool = True
 
     @staticmethod
     def of(args: Mapping[str, Any]) -> Rules:
@@ -55,6 +57,8 @@ class Rules:
             local_counters=is_on(args, LOCAL_COUNTER_SLICES, default=True),
             single_config=is_on(args, SINGLE_DEVICE_CONFIG, default=True),
             of_groups=is_on(args, "DRAWorkloadResourceClaims", default=False),
+            binding_conditions=is_on(args, "DRADeviceBindingConditions", default=True)
+            and is_on(args, "DRAResourceClaimDeviceStatus", default=True),
         )
 
 

@@ -291,6 +291,8 @@ class Search:
 
     def _admits(self, c: int, plan: _Plan, candidate: Candidate) -> bool:
         """Return True if selectors and node selection allow the device for the request."""
+        if candidate.device.binding_conditions and not self._rules.binding_conditions:
+            return False
         key = (c, plan.request.full_name, candidate.device)
         known = self._admitted.get(key)
         if known is None:

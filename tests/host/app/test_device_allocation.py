@@ -197,3 +197,26 @@ async def test_devices_without_binding_conditions_are_not_counted() -> None:
         await world.settle()
         assert world.node_of("web") == "n1"
         assert not list(world.host.metrics.plugin_work.device_waits.items())
+
+
+async def test_pods_do_not_wait_for_devices_when_the_gate_of_binding_conditions_is_off() -> None:
+    conditions: Json = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    devices = [device("d0", **conditions), device("d1")]
+    objects = [
+        node("n1"),
+        resource_slice("n1", devices),
+        device_class(),
+        claim("b"),
+        pod_with("b", name="two"),
+    ]
+    held = claim("a", allocated=["n1/d0"])
+    held["status"]["allocation"]["devices"]["results"][0] |= conditions
+    async with World(objects, gates={"DRADeviceBindingConditions": False}) as world:
+        world.server.create(held, restore=True)
+        world.server.create(pod_with("a", name="one"))
+        await world.settle()
+        assert [world.node_of(name) for name in ("one", "two")] == ["n1", "n1"]
+        assert devices_of(found(world, "b")) == ["d1"]
+        for name in ("a", "b"):
+            assert found(world, name).get("status.allocation.allocationTimestamp") is None
+            assert "allocationTimestamp" not in found(world, name).get("status.allocation")

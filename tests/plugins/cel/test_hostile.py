@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from berth_plugins.cel.environment import Environment
 from berth_plugins.cel.errors import CelError, CostError, EvalError
+from berth_plugins.cel.values import Opaque
 
 LONGEST = 10 * 1024
 ENVIRONMENT = Environment({}, {}, 1_000_000)
@@ -152,3 +153,9 @@ def test_threads_evaluate_deep_expressions_at_once() -> None:
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(evaluate, range(4)))
     assert sys.getrecursionlimit() == limit
+
+
+def test_every_type_that_only_functions_look_into_knows_equal_values() -> None:
+    assert {one.__name__ for one in Opaque.__subclasses__() if one.__abstractmethods__} == set()
+    with pytest.raises(TypeError, match="abstract"):
+        Opaque()  # type: ignore[abstract]

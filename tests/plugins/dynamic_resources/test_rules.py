@@ -188,3 +188,33 @@ async def test_all_devices_include_those_without_room_since_1_37(
     item = claim("c", exactly(allocationMode="All", capacity={"requests": {"memory": "1"}}))
     slices = [resource_slice("n1", shared)]
     assert await ask.filter(plug([item, full], [], slices, version), WEB, NODES) == [want]
+
+
+CONDITIONS: Json = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+
+
+@pytest.mark.parametrize(("is_on", "want"), [(True, SUCCESS), (False, CANNOT)])
+@pytest.mark.parametrize("mode", [{}, {"allocationMode": "All"}])
+async def test_devices_that_must_be_prepared_are_left_when_their_gate_is_off(
+    ask: Ask, mode: Json, is_on: bool, want: Status
+) -> None:
+    slices = [resource_slice("n1", [device("d0", **CONDITIONS)])]
+    plugin = plug([claim("c", exactly(**mode))], [], slices, DRADeviceBindingConditions=is_on)
+    assert await ask.filter(plugin, WEB, NODES) == [want]
+
+
+@pytest.mark.parametrize(
+    ("is_on", "want"),
+    [(True, Status.unresolvable("resourceclaim not available on the node")), (False, SUCCESS)],
+)
+async def test_a_claim_whose_device_failed_counts_as_any_other_when_the_gate_is_off(
+    ask: Ask, is_on: bool, want: Status
+) -> None:
+    failed = claim("c", allocated=["n1/d0"])
+    (result,) = failed["status"]["allocation"]["devices"]["results"]
+    result |= CONDITIONS
+    broken = {"type": "Broken", "status": "True"}
+    device_status = {"driver": DRIVER, "pool": "n1", "device": "d0", "conditions": [broken]}
+    failed["status"]["devices"] = [device_status]
+    plugin = plug([failed], [], ONE, DRADeviceBindingConditions=is_on)
+    assert await ask.filter(plugin, WEB, NODES) == [want]
