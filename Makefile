@@ -64,7 +64,7 @@ soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 20 --seed $${SEED:-1} -o json
 	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
 		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/host/simulation \
-		tests/host/scheduler tests/host/attach \
+		tests/host/cycle tests/host/groups tests/host/preemption tests/host/questions tests/host/attach \
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=60000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
 		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \

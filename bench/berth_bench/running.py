@@ -20,9 +20,9 @@ from berth_host.cluster.memory.claim_controller import GROUP_CLAIMS_GATE, ClaimC
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
+from berth_host.cycle.chooser import SeededChooser
 from berth_host.errors.cluster import ClusterError
 from berth_host.model.clock import RealClock
-from berth_host.scheduler.chooser import SeededChooser
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
 

@@ -31,8 +31,8 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.http.serving import served
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
+from berth_host.cycle.chooser import SmallestName
 from berth_host.model.clock import ManualClock
-from berth_host.scheduler.chooser import SmallestName
 from berth_host.simulation.settle import Settling
 from berth_host.yaml.reader import read_values
 from gpu_memory import GPU, GPUS, MEMORY

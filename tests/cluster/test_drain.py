@@ -7,7 +7,7 @@ import urllib.error
 from typing import Any, Final
 
 from berth_bench.versus.real_servers import RealServers
-from berth_host.scheduler.disruptions import Disruptions
+from berth_host.questions.disruptions import Disruptions
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 

@@ -60,16 +60,16 @@ _PLACES: Final = {
 
 
 _STEPS: Final = (
-    ("one attempt, to the start of its binding", "scheduler/schedule_one.py", "schedule_one"),
+    ("one attempt, to the start of its binding", "cycle/schedule_one.py", "schedule_one"),
     ("take the snapshot over", "cache/snapshot.py", "update"),
-    ("PreFilter and Filter, all nodes", "scheduler/schedule_one.py", "find_feasible"),
-    ("PreScore, Score, choice of a node", "scheduler/schedule_one.py", "prioritize"),
+    ("PreFilter and Filter, all nodes", "cycle/schedule_one.py", "find_feasible"),
+    ("PreScore, Score, choice of a node", "cycle/schedule_one.py", "prioritize"),
     ("all calls of plugins, in process and served", "rpc/relay.py", "ask"),
     ("send one call to a served plugin", "grpc/aio/_call.py", "_invoke"),
     ("write its context: pod, delta", "rpc/served/contexts.py", "write"),
     ("read its reply", "rpc/served/replies.py", "filter"),
-    ("assume, Reserve, Permit", "scheduler/pod_steps.py", "take"),
-    ("binding cycle", "scheduler/binding_cycle.py", "_run"),
+    ("assume, Reserve, Permit", "cycle/schedule_one.py", "take"),
+    ("binding cycle", "cycle/schedule_one.py", "_run"),
     ("watch events to cache and queue", "cluster/handlers.py", "handle"),
 )
 

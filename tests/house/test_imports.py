@@ -103,7 +103,7 @@ async def test_scheduler_that_has_bound_a_pod_has_imported_what_its_configuratio
             child.terminate()
             output, _ = await child.communicate()
     modules = set(output.decode().splitlines()[-1].split())
-    assert "berth_host.scheduler.schedule_one" in modules
+    assert "berth_host.cycle.schedule_one" in modules
     other = (
         "berth_bench",
         "re2",

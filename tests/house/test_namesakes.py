@@ -18,7 +18,10 @@ HELD = (
     *(
         HOST / part
         for part in [
-            "scheduler",
+            "cycle",
+            "groups",
+            "preemption",
+            "questions",
             "framework",
             "queue",
             "cache",

@@ -33,12 +33,12 @@ from berth_host.app import Host, HostOptions
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
+from berth_host.cycle.attempt import Failure
 from berth_host.explain.fit_error import NO_NODES
 from berth_host.log import configure
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.seams import HintVerdict, QueueObserver
-from berth_host.scheduler.failure import Failure
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status

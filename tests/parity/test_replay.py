@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from berth_host.cycle import schedule_one
 from berth_host.framework import score_table
 from berth_host.framework.asked import Asked
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc import scores
-from berth_host.scheduler import schedule_one
 from berth_plugins.cel import pieces, planner
 from berth_plugins.node_resources.fit import Demand
 from berth_sdk import slices

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from berth_host.cache.pod_groups import PodGroups
-from berth_host.scheduler import group_status
+from berth_host.groups import group_status
 from parity.replay_podgroups import main, outcome, read_records
 from support.served import default_plugin_server
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from berth_host.cluster import changes, handlers
+from berth_host.cycle import schedule_one
 from berth_host.errors import HostError
 from berth_host.queue import backoff, flush_timers, gates, hints, in_flight, nominator, places, registrations
 from berth_host.queue import scheduling_queue as queue
-from berth_host.scheduler import failure
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden_queue"
@@ -157,17 +157,17 @@ BROKEN_LINES = [
     (changes.pod_changes, "dict(old.labels) != dict(new.labels)", "False", ""),
     (changes.node_changes, "old.unschedulable and not new.unschedulable", "False", "node"),
     # failure handler
-    (failure.FailureHandler.handle, "queued.replace_pod(current)", "pass", ""),
-    (failure.FailureHandler.handle, "self._queue.done(pod.uid)", "pass", "deletes"),
+    (schedule_one.FailureHandler.handle, "queued.replace_pod(current)", "pass", ""),
+    (schedule_one.FailureHandler.handle, "self._queue.done(pod.uid)", "pass", "deletes"),
     (
-        failure.FailureHandler.handle,
+        schedule_one.FailureHandler.handle,
         "self._queue.nominate(queued.pod, nominated)",
         "pass",
         "nominated",
     ),
-    (failure.FailureHandler.handle, "set(failure.pending_plugins)", "set()", "pending"),
-    (failure.FailureHandler.handle_binding_failure, "self._forget(assumed)", "pass", "binding"),
-    (failure.FailureHandler.handle_binding_failure, "self._queue.move_all(freed)", "pass", "binding"),
+    (schedule_one.FailureHandler.handle, "set(failure.pending_plugins)", "set()", "pending"),
+    (schedule_one.FailureHandler.handle_binding_failure, "self._forget(assumed)", "pass", "binding"),
+    (schedule_one.FailureHandler.handle_binding_failure, "self._queue.move_all(freed)", "pass", "binding"),
 ]
 
 

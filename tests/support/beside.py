@@ -10,8 +10,8 @@ from typing import Any
 from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.cycle.chooser import Chooser, SmallestName
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.scheduler.chooser import Chooser, SmallestName
 from berth_host.shadow.record import ShadowOutcome, ShadowRecord
 from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from support.hosts import World

@@ -16,11 +16,11 @@ from typing import Any, Final
 from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND, POD
+from berth_host.cycle.chooser import SmallestName
 from berth_host.explain.diagnosis import Outcome
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.rpc.cycle import Changes, Cycle
-from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 from support.decision_configuration import PROFILE, configuration_of
@@ -75,7 +75,7 @@ async def decide(record: Json, emulated_version: str, endpoint: str = "") -> lis
     host = Host(configuration_of(record, emulated_version, endpoint), cluster, options)
     config = record.get("config") or {}
     if config.get("queuePreemption") != "apply":
-        host.scheduler.evictions = Nothing()
+        host.scheduler.pods.evictions = Nothing()
     replayed = _Replayed(host, cluster, brief=config.get("detail") == "brief")
     try:
         await host.connect()
@@ -132,7 +132,7 @@ class _Replayed:
         profile = host.scheduler.profiles[PROFILE]
         self._served = profile.framework.has_served
         self._watched = WatchedAlgorithm(profile.algorithm, alone=not brief)
-        host.scheduler.profiles[PROFILE] = replace(profile, algorithm=self._watched)
+        host.scheduler.pods.profiles[PROFILE] = replace(profile, algorithm=self._watched)
         self._preemption = WatchedPreemption(host)
         self._bound_count = 0
 
@@ -152,7 +152,7 @@ class _Replayed:
     async def _try(self, queued: QueuedPodInfo) -> Json:
         self._watched.seen = Seen()
         self._preemption.forget()
-        await self._host.scheduler.schedule_one(queued)
+        await self._host.scheduler.pods.schedule_one(queued)
         await self._settled()
         return self._result(queued.pod)
 

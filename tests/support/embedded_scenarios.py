@@ -19,11 +19,11 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
+from berth_host.cycle.chooser import SmallestName
 from berth_host.errors.cluster import ClusterError, ConflictError, InvalidError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.scheduler.chooser import SmallestName
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.hosts import START_S
 from support.observed.masking import masked

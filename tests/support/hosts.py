@@ -10,10 +10,10 @@ from berth_host.app import Host, HostOptions
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
+from berth_host.cycle.chooser import SmallestName
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.scheduler.chooser import SmallestName
 from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from support.faulty_cluster import Faults, FaultyCluster

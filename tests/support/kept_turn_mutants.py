@@ -1,4 +1,4 @@
-"""Mutants of the turn in which equal pods are placed, for `tests/host/scheduler/test_schedule_one.py`.
+"""Mutants of the turn in which equal pods are placed, for `tests/host/cycle/test_loop.py`.
 
 Each removes one condition under which the turn goes on with one more pod.
 """
@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from berth_host.cycle import loop
+from berth_host.cycle.loop import Scheduler
+from berth_host.cycle.schedule_one import PodCycles
 from berth_host.metrics.series import instant_s
-from berth_host.scheduler import schedule_one
-from berth_host.scheduler.schedule_one import Scheduler
 
 
 def a_turn_has_no_most(patch: pytest.MonkeyPatch) -> None:
     """The pods of a turn are not counted."""
 
     def has_room(self: Any) -> bool:
-        return self.before_pop is None and instant_s() - self._turn_began_s < schedule_one.TURN_S
+        return self.before_pop is None and instant_s() - self._turn_began_s < loop.TURN_S
 
     patch.setattr(Scheduler, "_turn_has_room", has_room)
 
@@ -27,7 +28,7 @@ def a_turn_has_no_end(patch: pytest.MonkeyPatch) -> None:
     """The time of a turn does not count."""
 
     def has_room(self: Any) -> bool:
-        return self.before_pop is None and self._popped < schedule_one.MOST_IN_TURN
+        return self.before_pop is None and self._popped < loop.MOST_IN_TURN
 
     patch.setattr(Scheduler, "_turn_has_room", has_room)
 
@@ -37,30 +38,30 @@ def a_turn_takes_no_heed_of_before_pop(patch: pytest.MonkeyPatch) -> None:
 
     def has_room(self: Any) -> bool:
         began_s, popped = self._turn_began_s, self._popped
-        return bool(instant_s() - began_s < schedule_one.TURN_S and popped < schedule_one.MOST_IN_TURN)
+        return bool(instant_s() - began_s < loop.TURN_S and popped < loop.MOST_IN_TURN)
 
     patch.setattr(Scheduler, "_turn_has_room", has_room)
 
 
 def a_turn_goes_on_after_a_long_cycle(patch: pytest.MonkeyPatch) -> None:
     """A cycle counts as short that asked plugins."""
-    schedule = Scheduler.schedule_one
+    schedule = PodCycles.schedule_one
 
     async def one(self: Any, queued: Any) -> bool:
         await schedule(self, queued)
-        return queued.uid in self.cache.assumed_uids
+        return queued.uid in self._cache.assumed_uids
 
-    patch.setattr(Scheduler, "schedule_one", one)
+    patch.setattr(PodCycles, "schedule_one", one)
 
 
 def a_turn_goes_on_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     """A cycle without a node counts as short."""
-    schedule = Scheduler.schedule_one
+    schedule = PodCycles.schedule_one
 
     async def one(self: Any, queued: Any) -> bool:
-        return await schedule(self, queued) or queued.uid not in self.cache.assumed_uids
+        return await schedule(self, queued) or queued.uid not in self._cache.assumed_uids
 
-    patch.setattr(Scheduler, "schedule_one", one)
+    patch.setattr(PodCycles, "schedule_one", one)
 
 
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], str] = {

@@ -17,13 +17,13 @@ from berth_host.app.alone import FrameworkAlone
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
+from berth_host.cycle.attempt import SearchStart
+from berth_host.cycle.chooser import SmallestName
+from berth_host.cycle.nominations import Nominations
+from berth_host.cycle.schedule_one import Algorithm
 from berth_host.explain.fit_error import fit_error_message
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.nominated_columns import NominatedColumns
-from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.nominations import Nominations
-from berth_host.scheduler.schedule_one import Algorithm
-from berth_host.scheduler.search import SearchStart
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod

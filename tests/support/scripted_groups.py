@@ -17,13 +17,12 @@ from berth_host.app import Host, HostOptions
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
+from berth_host.cycle.attempt import Attempt, Failure
+from berth_host.cycle.chooser import SmallestName
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.group_entries import Aside
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
-from berth_host.scheduler.attempt import Attempt
-from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.failure import Failure
 from berth_sdk.status import Status
 from support.decision_configuration import served_at
 from support.scripted_api import ScriptedApi, conditions_of, terminating
@@ -238,7 +237,7 @@ class ScriptedHost:
         self.api.hold()
         self._between_cycles.clear()
         if isinstance(popped, QueuedPodInfo):
-            await self.host.scheduler.schedule_one(popped)
+            await self.host.scheduler.pods.schedule_one(popped)
         else:
             await cast("Any", self.host.scheduler).groups.schedule_group(popped)
         while self.host.wiring.busy:

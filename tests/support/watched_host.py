@@ -8,13 +8,14 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.handlers import EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
+from berth_host.cycle.attempt import Failure
+from berth_host.cycle.schedule_one import FailureHandler
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueConfig, QueueProfile, QueueSeams
-from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
 from berth_sdk.runtime.descriptor import describe

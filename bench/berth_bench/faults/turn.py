@@ -24,10 +24,10 @@ from berth_host.attach.state import State
 from berth_host.cli import configuration, simulation
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
+from berth_host.cycle.chooser import SeededChooser
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.metrics.plugin_stats import CallStats
 from berth_host.model.clock import RealClock
-from berth_host.scheduler.chooser import SeededChooser
 
 from berth_bench.measuring import Meter
 from berth_bench.running import WorkloadError

@@ -20,7 +20,6 @@ from berth_sdk.pod_group import PodGroup
 from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 
-from berth_host.app.group_fit import GroupFit, GroupTrials
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
@@ -33,6 +32,8 @@ from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.watching import GROUP_POLICY, POD_GROUPS, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
+from berth_host.cycle.chooser import SmallestName
+from berth_host.cycle.schedule_one import Algorithm, Profile, SearchSteps
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.explain.pod_fit import PodFit
 from berth_host.explain.simulated import Placement, SimulationSummary
@@ -46,13 +47,11 @@ from berth_host.handle.nobody import NoHost
 from berth_host.model.clock import RealClock
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.questions.ask_pod import AboutAttempt, ask_gates, ask_pod
+from berth_host.questions.group_trials import GroupFit, GroupTrials
+from berth_host.questions.simulating import NodeTemplate, Simulation, Wanted, verdict_on
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
-from berth_host.scheduler.ask_pod import AboutAttempt, ask_gates, ask_pod
-from berth_host.scheduler.chooser import SmallestName
-from berth_host.scheduler.pod_steps import SearchSteps
-from berth_host.scheduler.schedule_one import Algorithm, Profile
-from berth_host.scheduler.simulating import NodeTemplate, Simulation, Wanted, verdict_on
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""

@@ -26,7 +26,7 @@ from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
 from berth_host.explain.simulated import SimulationAsked
 from berth_host.model.clock import Clock, ManualClock
-from berth_host.scheduler.simulating import NodeTemplate, Wanted
+from berth_host.questions.simulating import NodeTemplate, Wanted
 
 Manifest: TypeAlias = Mapping[str, Any]
 PRIORITY_CLASSES: Final = "scheduling.k8s.io/priorityclasses"

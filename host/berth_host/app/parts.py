@@ -44,6 +44,23 @@ from berth_host.cluster.watching import (
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.cycle.chooser import Chooser, SeededChooser
+from berth_host.cycle.collector import Collector
+from berth_host.cycle.loop import Scheduler
+from berth_host.cycle.patches import PatchRunner
+from berth_host.cycle.pod_status import PodStatusWriter, cut_note
+from berth_host.cycle.readback import ReadBack
+from berth_host.cycle.repeating import RepeatingBinder
+from berth_host.cycle.running_attempts import CyclesUnderWay, RunningAttempts
+from berth_host.cycle.schedule_one import (
+    Algorithm,
+    BindingCycle,
+    FailureHandler,
+    PodCycles,
+    PodSteps,
+    Profile,
+)
+from berth_host.cycle.traced import TracedBindingCycle, TracedSteps
 from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
 from berth_host.explain.group_record import GroupRecords
 from berth_host.extenders.extenders import Extenders
@@ -52,6 +69,11 @@ from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.traced import TracedFramework
 from berth_host.framework.waiting_pods import WaitingPods
+from berth_host.groups.gang_holds import GangHolds, PoliciesOf
+from berth_host.groups.group_repair import GroupRepair, RepairSeams
+from berth_host.groups.group_status import GroupStatusWriter
+from berth_host.groups.schedule_group import GroupScheduler
+from berth_host.groups.traced import TracedGroups
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
@@ -63,29 +85,15 @@ from berth_host.model.clock import Clock, RealClock
 from berth_host.model.fate import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.preemption.evaluator import Evaluator
+from berth_host.preemption.evictions import Evictions, EvictionSeams
+from berth_host.preemption.group_evaluator import GroupEvaluator
+from berth_host.preemption.preempting import Preempting
+from berth_host.preemption.victim_calls import VictimCalls
 from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.seams import QueueConfig, QueueObserver, QueueSeams
 from berth_host.queue.wiring import QueueWiring
-from berth_host.scheduler.binding_cycle import BindingCycle
-from berth_host.scheduler.chooser import Chooser, SeededChooser
-from berth_host.scheduler.collector import Collector
-from berth_host.scheduler.evictions import Evictions, EvictionSeams
-from berth_host.scheduler.failure import FailureHandler
-from berth_host.scheduler.gang_holds import GangHolds, PoliciesOf
-from berth_host.scheduler.group_repair import GroupRepair, RepairSeams
-from berth_host.scheduler.group_status import GroupStatusWriter
-from berth_host.scheduler.patches import PatchRunner
-from berth_host.scheduler.pod_status import PodStatusWriter, cut_note
-from berth_host.scheduler.preempting import Preempting
-from berth_host.scheduler.preemption.evaluator import Evaluator
-from berth_host.scheduler.preemption.group_evaluator import GroupEvaluator
-from berth_host.scheduler.readback import ReadBack
-from berth_host.scheduler.repeating import RepeatingBinder
-from berth_host.scheduler.running_attempts import CyclesUnderWay, RunningAttempts
-from berth_host.scheduler.schedule_one import Algorithm, Profile, Scheduler
-from berth_host.scheduler.traced import TracedBindingCycle
-from berth_host.scheduler.victim_calls import VictimCalls
 from berth_host.shadow.following import ShadowFollower
 from berth_host.shadow.parts import (
     Deciding,
@@ -312,29 +320,7 @@ class HostParts:
         self.repair = self._make_repair(calls)
         self.holds = self._make_holds()
         frameworks = self._make_frameworks(plugins)
-        group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
-        self.scheduler = later.scheduler = Scheduler(
-            self._make_profiles(frameworks),
-            self.queue,
-            self.cache,
-            self.snapshot,
-            self.binding,
-            self.evictions,
-            self.clock,
-            self.group_status,
-            GroupEvaluator(
-                self.objects.of_resource(BUDGETS),
-                self.preempting,
-                self.metrics.preemption,
-                group_policy=group_policy,
-                rules=self.configuration.emulation.rules,
-            ),
-            self.metrics.groups,
-            self.group_records,
-            self.holds,
-            group_policy=group_policy,
-            tracing=self.tracing,
-        )
+        self.scheduler = later.scheduler = self._make_scheduler(self._make_profiles(frameworks))
         self.rivals = Rivals(self.clock, self._write_event)
         self.handlers = EventHandlers(
             Handled(
@@ -448,6 +434,39 @@ class HostParts:
                 self.configuration.berth.cycle_budget_s,
             )
         return made
+
+    def _make_scheduler(self, profiles: dict[str, Profile]) -> Scheduler:
+        """Make the loop, and the cycles of single pods and of groups that it runs."""
+        steps_of = (self.queue, self.cache, self.snapshot, self.binding, self.clock)
+        steps = PodSteps(*steps_of) if self.tracing is None else TracedSteps(*steps_of, self.tracing)
+        pods = PodCycles(profiles, steps, self.queue, self.cache, self.snapshot, self.binding, self.evictions)
+        group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
+        evaluator = GroupEvaluator(
+            self.objects.of_resource(BUDGETS),
+            self.preempting,
+            self.metrics.preemption,
+            group_policy=group_policy,
+            rules=self.configuration.emulation.rules,
+        )
+        group_cycles: Callable[..., GroupScheduler] = GroupScheduler
+        if self.tracing is not None:
+            group_cycles = partial(TracedGroups, self.tracing)
+        groups = group_cycles(
+            profiles,
+            steps,
+            self.queue,
+            self.cache,
+            self.snapshot,
+            self.binding,
+            self.evictions,
+            self.group_status,
+            evaluator,
+            self.metrics.groups,
+            self.group_records,
+            self.holds,
+            group_policy=group_policy,
+        )
+        return Scheduler(self.queue, self.snapshot, steps, pods, groups)
 
     def _make_holds(self) -> GangHolds:
         holds = GangHolds(

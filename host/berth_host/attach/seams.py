@@ -59,7 +59,7 @@ class LiveCycle:
 
 
 class LiveCycles(Protocol):
-    """The running cycles (`scheduler.running_attempts.CyclesUnderWay`)."""
+    """The running cycles (`cycle.running_attempts.CyclesUnderWay`)."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
         """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""

@@ -1,7 +1,7 @@
 """The room of a node: what its pods exceed, and whether others took it while a pod was being placed.
 
 `Overfull` counts the nodes whose pods exceed their room, for a metric. `lacking` compares a pod with the pods
-that are sure to run on its node; `scheduler.binding_cycle` asks it right before a Binding.
+that are sure to run on its node; `cycle.binding_cycle` asks it right before a Binding.
 
 A resource counts only if the node offers it: a pod may ask for a resource that a claim brings, and no node
 has it then.

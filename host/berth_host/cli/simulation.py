@@ -31,10 +31,10 @@ from berth_host.cluster.port import WatchEvent
 from berth_host.cluster.watching import RESOURCE_OF_GATE, group_gates
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.cycle.chooser import SeededChooser
 from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import ManualClock
-from berth_host.scheduler.chooser import SeededChooser
 from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
 
 Asks = Callable[[Host], Awaitable[None]]

@@ -75,7 +75,7 @@ class BindingsOfOthers(Protocol):
 
 
 class GroupHolds(Protocol):
-    """The holds of room for groups (`scheduler.gang_holds.GangHolds`)."""
+    """The holds of room for groups (`groups.gang_holds.GangHolds`)."""
 
     def group_changed(self, key: str) -> None:
         """Apply the change or the deletion of a group object."""

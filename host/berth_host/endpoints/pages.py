@@ -33,8 +33,8 @@ from berth_host.extenders.extenders import Extenders
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
 from berth_host.plugins.clients import Clients
+from berth_host.questions.simulating import Simulation
 from berth_host.rpc.client import PluginClient
-from berth_host.scheduler.simulating import Simulation
 
 
 class HostOfPlugins(Protocol):

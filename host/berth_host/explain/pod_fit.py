@@ -1,6 +1,6 @@
 """`PodFit`: where a pod would go now, and `DrainAnswer`: which pods of a node could not go elsewhere.
 
-Made by `scheduler.questions`; printed by `berth fit`, `berth drain` and `kubectl berth`, sent as JSON
+Made by `questions.questions`; printed by `berth fit`, `berth drain` and `kubectl berth`, sent as JSON
 (docs/reference/http-api.md).
 """
 

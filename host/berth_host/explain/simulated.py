@@ -1,6 +1,6 @@
 """Where pods would go, also on nodes that do not exist yet: the question as it is asked, and the answers.
 
-`app.asking` reads the manifests of the question, `scheduler.simulating` makes the answers, and the query
+`app.asking` reads the manifests of the question, `questions.simulating` makes the answers, and the query
 service sends them.
 """
 

@@ -61,7 +61,7 @@ _PLACES: Final = tuple(place.value for place in Place)
 
 
 class RunningAttempt(Protocol):
-    """A running attempt (`scheduler.attempt.Attempt`)."""
+    """A running attempt (`cycle.attempt.Attempt`)."""
 
     @property
     def pod(self) -> Pod:
@@ -85,7 +85,7 @@ class RunningAttempt(Protocol):
 
 
 class RunningGroup(Protocol):
-    """The running attempt of a group (`scheduler.group_attempt.GroupAttempt`)."""
+    """The running attempt of a group (`groups.group_attempt.GroupAttempt`)."""
 
     @property
     def key(self) -> str:
@@ -94,7 +94,7 @@ class RunningGroup(Protocol):
 
 
 class GroupCycles(Protocol):
-    """The cycles of groups (`scheduler.schedule_group.GroupScheduler`)."""
+    """The cycles of groups (`groups.schedule_group.GroupScheduler`)."""
 
     @property
     def in_cycle(self) -> RunningGroup | None:
@@ -103,7 +103,7 @@ class GroupCycles(Protocol):
 
 
 class SchedulingCycle(Protocol):
-    """The scheduling cycle (`scheduler.schedule_one.Scheduler`)."""
+    """The scheduling cycle (`cycle.loop.Scheduler`)."""
 
     @property
     def in_cycle(self) -> RunningAttempt | None:
@@ -122,7 +122,7 @@ class SchedulingCycle(Protocol):
 
 
 class BindingCycles(Protocol):
-    """The binding cycles (`scheduler.binding_cycle.BindingCycle`)."""
+    """The binding cycles (`cycle.schedule_one.BindingCycle`)."""
 
     def attempts(self) -> Sequence[RunningAttempt]:
         """Return the attempts in a binding cycle now."""
@@ -130,7 +130,7 @@ class BindingCycles(Protocol):
 
 
 class Preemptions(Protocol):
-    """The evictions (`scheduler.evictions.Evictions`)."""
+    """The evictions (`preemption.evictions.Evictions`)."""
 
     @property
     def preempted_by(self) -> Mapping[str, str]:
@@ -139,7 +139,7 @@ class Preemptions(Protocol):
 
 
 class Repairs(Protocol):
-    """The repair of groups (`scheduler.group_repair.GroupRepair`)."""
+    """The repair of groups (`groups.group_repair.GroupRepair`)."""
 
     def state_of(self, key: str) -> RepairState | None:
         """Return what is known about a gang that lost members; None for any other group."""

@@ -6,7 +6,7 @@
     bind        the first that binds and is interested, instead of the Bind plugins
 
 The scheduler calls it: `schedule_one` (filter, prioritize), `preemption.evaluator` (preempt) and
-`binding_cycle` (bind). An extender that fails ends the attempt, except at prioritize, or where it is
+`BindingCycle` (bind). An extender that fails ends the attempt, except at prioritize, or where it is
 `ignorable`: then the attempt goes on without it.
 Source: kube-scheduler `pkg/scheduler/extender.go`, `schedule_one.go` (findNodesThatPassExtenders,
 prioritizeNodes, extendersBinding), `framework/preemption/preemption.go` (callExtenders), v1.36.

@@ -7,7 +7,7 @@ A new node must be there before PreFilter, as in the simulator of cluster-autosc
 and pods over all nodes at PreFilter (PodTopologySpread, InterPodAffinity), and a new node may be a new
 domain. So a plugin needs no code for new nodes, and its verdict is that of a cluster that has the node.
 Called for RunFilters of plugins, in the middle of a cycle. `FrameworkAlone` asks here about nodes of its
-snapshot; about new nodes it asks as `Simulate` does (`scheduler.simulating`).
+snapshot; about new nodes it asks as `Simulate` does (`questions.simulating`).
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins), v1.37.
 """
 

@@ -38,6 +38,10 @@ from numpy.typing import NDArray
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cycle.attempt import Attempt
+from berth_host.cycle.loop import Scheduler
+from berth_host.cycle.pod_status import PodStatusWriter
+from berth_host.cycle.schedule_one import BindingCycle
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.group_points import OpenTries
 from berth_host.framework.waiting_pods import WaitingPods
@@ -55,13 +59,9 @@ from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.plugins.clients import Clients
+from berth_host.preemption.evaluator import Evaluator, SearchLimits
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.scheduler.attempt import Attempt
-from berth_host.scheduler.binding_cycle import BindingCycle
-from berth_host.scheduler.pod_status import PodStatusWriter
-from berth_host.scheduler.preemption.evaluator import Evaluator, SearchLimits
-from berth_host.scheduler.schedule_one import Scheduler
 
 log = get_logger()
 POST_FILTER: Final = ExtensionPoint.POST_FILTER

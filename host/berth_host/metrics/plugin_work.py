@@ -1,7 +1,7 @@
 """`PluginWork`: metrics of default plugins that the host counts. In kube-scheduler, the plugins count them.
 
 The host counts failures at a point, created objects and waits in PreBind. `framework` and
-`scheduler.patches` write them.
+`cycle.patches` write them.
 Source: kube-scheduler `plugins/dynamicresources` (PreBind, createExtendedResourceClaimInAPI) and
 `plugins/volumebinding/binder.go`, v1.37.
 """

@@ -1,6 +1,6 @@
 """`Hold`: the room that is kept for one group of pods, as nominations of its members.
 
-Made by `scheduler.gang_holds`, kept by the queue's nominator, read by the cycles and by `explain`.
+Made by `groups.gang_holds`, kept by the queue's nominator, read by the cycles and by `explain`.
 Source: EASY backfilling (Lifka, "The ANL/IBM SP Scheduling System", 1995).
 """
 

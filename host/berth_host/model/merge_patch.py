@@ -1,6 +1,6 @@
 """Applies JSON merge patches (RFC 7386) to objects.
 
-Called by the embedded server's `patch` and by `scheduler/patches`. Neither argument is changed; the
+Called by the embedded server's `patch` and by `cycle/patches`. Neither argument is changed; the
 result shares the unchanged parts.
 """
 

@@ -1,7 +1,7 @@
 """`Cycle`: the one record of one attempt of one pod, with one `Part` for each plugin that took part. Its base
 `CycleRecord` is also that of the records of groups (`rpc.group_cycle`).
 
-The scheduler makes the record once per attempt (`scheduler.attempt.Attempt` adds the scheduler's own parts),
+The scheduler makes the record once per attempt (`cycle.attempt.Attempt` adds the scheduler's own parts),
 and every step and every call gets it. A record lives until PostBind or until the end of Unreserve.
 `explain.diagnosis.Diagnosis` holds what is kept afterwards.
 Source: kube-scheduler `framework/cycle_state.go` (SkipFilterPlugins, SkipScorePlugins, ...), v1.36.

@@ -22,10 +22,11 @@ from berth_sdk.status import Status
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.port import WatchEvent
+from berth_host.cycle.attempt import Failure
+from berth_host.cycle.schedule_one import FailureHandler
 from berth_host.queue.events import reservation_freed
 from berth_host.queue.places import Place
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.scheduler.failure import Failure, FailureHandler
 from berth_host.shadow.decision import Decision
 from berth_host.shadow.record import ShadowRecord
 

@@ -17,23 +17,20 @@ from berth_sdk.results import PostFilterResult
 from berth_sdk.status import Status
 
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cycle.attempt import Attempt, Failure, ScheduleResult
+from berth_host.cycle.chooser import Chooser
+from berth_host.cycle.pod_status import PodStatusWriter
+from berth_host.cycle.schedule_one import Algorithm, BindingCycle
 from berth_host.explain.diagnosis import Outcome, Rejection, pack_rows
 from berth_host.explain.slot_names import SlotNames
 from berth_host.extenders.extenders import Extenders
 from berth_host.framework.framework import Framework
+from berth_host.groups.group_status import GroupStatusWriter
 from berth_host.plugins.clients import PointPlugins
+from berth_host.preemption.evictions import Evictions, EvictionSeams
+from berth_host.preemption.preemptor import Preemptor
+from berth_host.preemption.victim_calls import VictimCalls
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
-from berth_host.scheduler.attempt import Attempt
-from berth_host.scheduler.binding_cycle import BindingCycle
-from berth_host.scheduler.chooser import Chooser
-from berth_host.scheduler.evictions import Evictions, EvictionSeams
-from berth_host.scheduler.failure import Failure
-from berth_host.scheduler.group_status import GroupStatusWriter
-from berth_host.scheduler.pod_status import PodStatusWriter
-from berth_host.scheduler.preemptor import Preemptor
-from berth_host.scheduler.schedule_one import Algorithm
-from berth_host.scheduler.search import ScheduleResult
-from berth_host.scheduler.victim_calls import VictimCalls
 from berth_host.shadow.decision import Decision
 from berth_host.shadow.record import ShadowRecord
 

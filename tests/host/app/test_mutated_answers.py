@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import pytest
 from berth_host.attach import keeper, retrying
+from berth_host.groups.group_status import POD_GROUPS
 from berth_host.rpc import conduct
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served import outbox
-from berth_host.scheduler.group_status import POD_GROUPS
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2

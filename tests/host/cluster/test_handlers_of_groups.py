@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.port import WatchEvent
-from berth_host.scheduler.failure import Failure
+from berth_host.cycle.attempt import Failure
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sdk.status import Status

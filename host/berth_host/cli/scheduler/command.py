@@ -25,12 +25,12 @@ from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags, parse
 from berth_host.cli.scheduler.settings import loaded, logging_of, runs_on_uvloop, settings
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError
+from berth_host.cycle.collector import collect_from_now_on
 from berth_host.errors import HostError
 from berth_host.errors.plugins import DuplicatePluginError, PluginLoadError
 from berth_host.log.hidden import without_hidden
 from berth_host.process import event_loop
 from berth_host.process.process import ProcessSettings, SchedulerProcess
-from berth_host.scheduler.collector import collect_from_now_on
 
 FAILED: Final = 1
 _MARKS: Final = {Standing.IN_EFFECT: "", Standing.DEPRECATED: "Deprecated: ", Standing.WITHOUT_EFFECT: ""}

@@ -15,14 +15,14 @@ from berth_host.cluster.kube.cluster import KubeCluster
 from berth_host.cluster.kube.lease_client import KubeLeases
 from berth_host.cluster.kube.reviews import KubeReviewer
 from berth_host.config.decoding.types_v1 import LeaderElection
+from berth_host.cycle.readback import ReadBack
+from berth_host.cycle.repeating import RepeatingBinder
+from berth_host.cycle.status_patch import patch_status
 from berth_host.errors.cluster import ClusterError, RepeatableError, UnavailableError
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.clock import ManualClock, RealClock
 from berth_host.model.patch_type import PatchType
 from berth_host.model.user import User
-from berth_host.scheduler.readback import ReadBack
-from berth_host.scheduler.repeating import RepeatingBinder
-from berth_host.scheduler.status_patch import patch_status
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.testing.builders import make_pod
 from support.kube_api import Answer, KubeApi

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from berth_host.app.alone import FrameworkAlone
+from berth_host.cycle.attempt import ScheduleResult, SearchStart
+from berth_host.cycle.chooser import SeededChooser
+from berth_host.cycle.schedule_one import Algorithm
 from berth_host.framework.kept.one_step import OneStep, Skips, nobody_else_scores
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ScoreRoles
-from berth_host.scheduler.chooser import SeededChooser
-from berth_host.scheduler.schedule_one import Algorithm
-from berth_host.scheduler.search import ScheduleResult, SearchStart
 from berth_sdk.pod import Pod
 from berth_sdk.testing import make_node, make_pod
 from support.asking import NO_HANDLE

@@ -1,0 +1,550 @@
+"""`Placements`: the algorithm of a group's cycle. Finds nodes for the members, and gives them back.
+
+    a group     PlacementGenerate -> each placement is tried -> PlacementScore -> the best placement
+    a placement PlacementFeasible -> (a member: PreFilter ... Score, Reserve, assume -> PlacementFeasible) ...
+
+A member that was placed counts in the snapshot for the members after it. Trials are undone newest first:
+Unreserve, then the member leaves the snapshot. At the end of the algorithm nothing is reserved or assumed;
+the nodes are in `Member.result`. A composite group's placement is divided again for its children.
+Source: kube-scheduler `schedule_one_podgroup.go` (podGroupSchedulingDefaultAlgorithm,
+podGroupSchedulingPlacementAlgorithm), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from berth_sdk.errors import HandleError
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import Assignment, Placement, PlacementProgress, PodGroup
+from berth_sdk.results import PodGroupPostFilterResult, Trial
+from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
+
+from berth_host.cache.snapshot import Snapshot
+from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, ScheduleResult
+from berth_host.cycle.schedule_one import SearchSteps, Undoing
+from berth_host.errors.state import InvariantError
+from berth_host.groups.group_attempt import (
+    UNSCHEDULABLE,
+    Branch,
+    GroupAttempt,
+    GroupStatus,
+    Member,
+)
+from berth_host.metrics.group_metrics import GroupMetrics
+from berth_host.metrics.series import instant_s
+from berth_host.preemption.group_evaluator import (
+    GroupEvaluation,
+    GroupEvaluator,
+    Rerun,
+    victim_refs,
+)
+from berth_host.preemption.reprieve import Placed
+from berth_host.queue.nominator import Nominator
+from berth_host.rpc.cycle import POD_DELETED, Cycle
+from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
+
+ALL_NODES: Final = ""
+"""The name of the placement with all nodes."""
+_CHILD_FAILED: Final = "composite pod group evaluation failed due to child error"
+REVERTED: Final = "the group's cycle gives back the nodes of a trial"
+
+
+class Restart(Exception):  # noqa: N818  # the way back to the start of the algorithm, not an error
+    """A served plugin was restarted and does not know the cycle: the group's algorithm begins again."""
+
+    def __init__(self, restarted: Restarted) -> None:
+        self.restarted = restarted
+        super().__init__(restarted.message)
+
+
+@dataclass(slots=True, eq=False)
+class _Placed:
+    """A member that a trial places. `nominated`: the node that it was nominated to before; "" for none.
+
+    `is_assumed`: Reserve has succeeded, and the snapshot has the pod on its node.
+    """
+
+    attempt: Attempt
+    nominated: str
+    is_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """The nodes of a placement: its rows of the snapshot, None for all nodes; the order in which a sampled
+    search visits them.
+    """
+
+    rows: NDArray[np.intp] | None
+    order: NDArray[np.intp] | None
+
+    def of(self, snapshot: Snapshot) -> NodeTable:
+        """Return the nodes as the snapshot has them now."""
+        nodes = snapshot.nodes
+        return nodes if self.rows is None else nodes.take(self.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outcome:
+    """The results that a run wrote into the members of a group and into the groups in it."""
+
+    members: Sequence[tuple[Member, Attempt | None, ScheduleResult | None, Failed | None]]
+    groups: Sequence[tuple[Branch, GroupStatus | None]]
+
+    def restore(self) -> None:
+        """Write the outcome into the members and the groups again."""
+        for member, attempt, result, failed in self.members:
+            member.attempt, member.result, member.failed = attempt, result, failed
+        for branch, status in self.groups:
+            branch.status = status
+
+    @classmethod
+    def of(cls, branch: Branch) -> _Outcome:
+        """Return the present outcome of a group."""
+        members = [(one, one.attempt, one.result, one.failed) for one in branch.all_members()]
+        return cls(members, [(one, one.status) for one in branch.all()])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tried:
+    """One placement that was tried."""
+
+    record: PlacementCycle
+    status: GroupStatus
+    outcome: _Outcome
+
+
+class Placements:
+    """The algorithm for one group's attempt, over the held snapshot. The group's preemption works on it, too
+    (implements `groups.group_attempt.GroupAttempt`), and PodGroupPostFilter asks through it
+    (`framework.group_points.WhatIfs`).
+    """
+
+    def __init__(
+        self,
+        attempt: GroupAttempt,
+        steps: SearchSteps,
+        snapshot: Snapshot,
+        nominator: Nominator,
+        undoing: Undoing,
+        evaluator: GroupEvaluator | None,
+        metrics: GroupMetrics,
+    ) -> None:
+        """Prepare the first run. `evaluator` None: nobody may be preempted, as in a what-if."""
+        self._attempt = attempt
+        self._profile = attempt.scheduling
+        self.framework = attempt.scheduling.framework
+        self._points = self.framework.groups
+        self._steps = steps
+        self.snapshot = snapshot
+        self._nominator = nominator
+        self._undoing = undoing
+        self._evaluator = evaluator
+        self.evaluation: GroupEvaluation | None = None
+        """The result of the host's preemption; None: no plugin asked for it."""
+        self._metrics = metrics
+        self._placed: list[_Placed] = []
+        self._has_placements = self._points.has(ExtensionPoint.PLACEMENT_GENERATE)
+        self.made: list[Attempt] = []
+        """Every attempt of a member that was made."""
+
+    @property
+    def root(self) -> PodGroup:
+        """The group, the root of its tree."""
+        return self._attempt.tree.group
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The members to place, in the order in which they are tried."""
+        return [member.pod for member in self._attempt.members]
+
+    @property
+    def may_preempt(self) -> bool:
+        """True if the group may evict pods of lower priority: a plugin of its profile asked for the host's
+        preemption in this attempt, and the preemption policy is not Never.
+        """
+        if self._evaluator is None or self.evaluation is None:
+            return False
+        return not self._evaluator.never_preempts(self.root, self.pods)
+
+    async def run(self) -> GroupStatus:
+        """Run the algorithm for the whole tree, from the start. Nothing is assumed or reserved afterwards.
+
+        Raises Restart, Failed, and what plugins raise.
+        """
+        attempt, tree = self._attempt, self._attempt.tree
+        for branch in tree.all():
+            branch.status = None
+        for member in attempt.members:
+            member.forget()
+        everything, attempt.tried_placements = Placement(ALL_NODES, self.snapshot.nodes), {}
+        try:
+            if self._has_placements or tree.group.is_composite:
+                status = await self._choose(attempt, tree, everything)
+            else:
+                status = await self._fill(attempt.placement(everything), tree)
+                attempt.note_trial(tree, everything, status)
+        finally:
+            self._steps.search.order = self.snapshot.order
+            await self._give_back(0)
+        if status.is_success and not _places_anyone(tree):
+            # A group in a composite group may have its members on nodes already; the root must place one.
+            status = _with_deleted(GroupStatus(Code.UNSCHEDULABLE, error=UNSCHEDULABLE), tree)
+        tree.status = status
+        return status
+
+    def reached_pre_filter(self, plugin: str) -> bool:
+        """Return True if PreFilter of some member got as far as this plugin.
+
+        A member that was deleted during the cycle counts: kube-scheduler tries such a member all the same.
+        """
+        order = [client.name for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)]
+        if plugin not in order:
+            return False
+        if any(member.is_deleted for member in self._attempt.members):
+            return True
+        for attempt in self.made:
+            ended_by = attempt.pre_filter.ended_by
+            if attempt.statuses is not None and (
+                ended_by not in order or order.index(plugin) <= order.index(ended_by)
+            ):
+                return True
+        return False
+
+    async def preempt(self) -> PodGroupPostFilterResult:
+        """Run the host's preemption for the group."""
+        if self._evaluator is None:
+            raise InvariantError(f"a what-if about {self._attempt.key} must not preempt")
+        found = self.evaluation = await self._evaluator.evaluate(self)
+        self._metrics.preempted(found.status.code)
+        by_uid = {pod.uid: pod for pod in self.pods}
+        nominations = [Assignment(by_uid[uid], node) for uid, node in found.nominations.items() if node]
+        return PodGroupPostFilterResult(found.status, tuple(nominations), victim_refs(found.victims))
+
+    async def run_without(self, removed: Sequence[Pod]) -> Trial:
+        """Run the algorithm as if the pods `removed` had left their nodes. For `Tries.schedule`.
+
+        Raises HandleError for a pod that is on no node.
+        """
+        mark = self.snapshot.mark()
+        try:
+            for pod in removed:
+                if self.snapshot.pods.position(pod.uid) is None:
+                    raise HandleError(f"pod {pod.key} is on no node of the snapshot")
+                self.snapshot.remove(pod.uid)
+            rerun = await self.rerun()
+        finally:
+            self.snapshot.revert(mark)
+        return Trial(rerun.status, tuple([Assignment(one.cycle.pod, one.node_name) for one in rerun.placed]))
+
+    async def rerun(self) -> Rerun:
+        """Run the algorithm once more, on the snapshot as it is now, and leave the outcome of the cycle as it
+        was.
+        """
+        tree = self._attempt.tree
+        before = _Outcome.of(tree)
+        try:
+            try:
+                status = await self.run()
+            except (Failed, Restart) as end:
+                # A plugin waits for the answer: the cycle cannot begin again, or end, before the plugin does.
+                return Rerun(Status.error(str(end)))
+            placed = [
+                Placed(member.attempt, member.result.node_name)
+                for member in tree.all_members()
+                if status.is_success and member.attempt is not None and member.result is not None
+            ]
+            return Rerun(SUCCESS if status.is_success else status.status(), placed)
+        finally:
+            before.restore()
+
+    def again(self, cycle: Cycle) -> Attempt:
+        """Return a new attempt of the same member over the snapshot as it is now, for what-ifs."""
+        member = self._attempt.member(cycle.pod.uid)
+        if member is None:
+            raise InvariantError(f"pod {cycle.pod.key} is no member of {self._attempt.key}")
+        attempt = self._steps.begin(member.queued, self._profile)
+        attempt.parent, attempt.payer, attempt.trial = cycle.parent, cycle.payer, cycle.trial
+        self.made.append(attempt)
+        self._steps.open(attempt, self.snapshot.nodes)
+        self._steps.nominations.release()
+        return attempt
+
+    # --- a group in its placements ---------------------------------------------------------------
+
+    async def _choose(self, cycle: GroupCycle, branch: Branch, parent: Placement) -> GroupStatus:
+        """Try the placements of a group in `parent`, and write the best one's outcome into the tree."""
+        found = await self._points.run_placement_generate(cycle, parent)
+        if isinstance(found, Status):
+            return GroupStatus.of(found)
+        if not branch.group.is_composite:  # as in kube-scheduler
+            self._metrics.placements_generated(self.framework.profile, len(found))
+        if not found:
+            return GroupStatus(Code.UNSCHEDULABLE, "no feasible placements found")
+        tried: list[_Tried] = []
+        for placement in found:
+            started_s = instant_s()
+            mark = len(self._placed)
+            record = cycle.placement(placement)
+            status = await self._fill(record, branch)
+            record.assignments = branch.assignments()
+            tried.append(_Tried(record, status, _Outcome.of(branch)))
+            self._attempt.note_trial(branch, placement, status)
+            await self._give_back(mark)
+            self._metrics.placement_tried(
+                self.framework.profile, feasible=status.is_success, seconds=instant_s() - started_s
+            )
+            if status.is_error:
+                _forget_below(branch)
+                return status
+        feasible = [one for one in tried if one.status.is_success]
+        if not feasible:
+            tried[0].outcome.restore()
+            first = tried[0].status.text
+            text = f"0/{len(tried)} placements are available, first placement status: {first}"
+            return GroupStatus(Code.UNSCHEDULABLE, text, error=UNSCHEDULABLE)
+        chosen = feasible[0]
+        if len(feasible) > 1:
+            totals = await self._points.run_placement_score(cycle, [one.record for one in feasible])
+            if isinstance(totals, Status):
+                return GroupStatus.of(totals)
+            chosen = feasible[self._best(totals.total, [one.record.placement.name for one in feasible])]
+        chosen.outcome.restore()
+        return chosen.status
+
+    def _best(self, totals: NDArray[np.int64], names: Sequence[str]) -> int:
+        """Return the position of the best placement; the Chooser breaks ties."""
+        best = np.flatnonzero(totals == totals.max()).tolist()
+        return int(best[self._profile.algorithm.chooser.pick(Names([names[i] for i in best]))])
+
+    # --- one placement -------------------------------------------------------------------------------
+
+    async def _fill(self, record: PlacementCycle, branch: Branch) -> GroupStatus:
+        """Try to place the group in one placement. What was placed stays, also where the group fails."""
+        for member in branch.all_members():
+            member.forget()
+        if branch.group.is_composite:
+            return await self._fill_children(record, branch)
+        nodes = self._nodes_of(record.placement)
+        state = self.snapshot.groups.state(branch.group.key)
+        # A what-if may have removed terminating members. The plugins' view has them, and GangScheduling does
+        # not count them where it sees them.
+        before = sum(one.terminating and not self._is_on_node(one) for one in branch.scheduled)
+        before += 0 if state is None else state.scheduled_count
+        remaining, count = len(branch.members), 0
+        status = await self._feasible(record, remaining, before)
+        if status.is_rejected:
+            status.error = UNSCHEDULABLE
+        if not _goes_on(status):
+            return status
+        for member in branch.members:
+            failed = await self._try(member, record, nodes)
+            if failed is not None and not failed.status.is_rejected and not member.is_deleted:
+                return GroupStatus.failed(f"failed to schedule other pod from a pod group: {failed.message}")
+            remaining -= 1
+            count += failed is None
+            left = count
+            if self._attempt.has_deleted:
+                # A member that was deleted in the meantime holds its place until the end of the trial.
+                left -= sum(one.is_deleted and one.result is not None for one in branch.members)
+            status = await self._feasible(record, remaining, before + left)
+            if not _goes_on(status):
+                return _with_deleted(status, branch)
+        return _with_deleted(_completed(status), branch)
+
+    def _is_on_node(self, pod: Pod) -> bool:
+        return self.snapshot.pods.position(pod.uid) is not None
+
+    async def _fill_children(self, record: PlacementCycle, branch: Branch) -> GroupStatus:
+        """Place the child groups of a composite group one after the other, each in placements of its own."""
+        remaining, scheduled = len(branch.children), 0
+        status = await self._feasible(record, remaining, scheduled)
+        if not _goes_on(status):
+            return status
+        for child in branch.children:
+            cycle = GroupCycle(
+                record.cycle_id,
+                child.view,
+                record.profile,
+                nodes=record.placement.nodes,
+                version=self.snapshot.version,
+                parent=record,
+            )
+            child.status = await self._choose(cycle, child, record.placement)
+            if child.status.is_error:
+                return GroupStatus.failed(f"{_CHILD_FAILED}: {child.status.text}")
+            remaining -= 1
+            if child.status.is_success:
+                scheduled += 1
+                await self._place_again(child, record)
+            status = await self._feasible(record, remaining, scheduled)
+            if not _goes_on(status):
+                return status
+        return _completed(status)
+
+    async def _feasible(self, record: PlacementCycle, remaining: int, scheduled: int) -> GroupStatus:
+        """Return the answer of PlacementFeasible at one step."""
+        status = await self._points.run_placement_feasible(record, PlacementProgress(remaining, scheduled))
+        if status.is_success or status.is_rejected or status.code is Code.WAIT:
+            return GroupStatus.of(status)
+        return GroupStatus.failed(f"failed to evaluate placement feasibility: {status.message}")
+
+    # --- one member ----------------------------------------------------------------------------------
+
+    async def _try(self, member: Member, record: PlacementCycle, nodes: _Nodes) -> Failed | None:
+        """Find a node for a member, assume it there and reserve. Return why it got none.
+
+        Raises Restart, and Aborted if the host stops.
+        """
+        if member.is_deleted:
+            member.failed = Aborted(POD_DELETED)
+            return member.failed
+        attempt = self._begin(member, record)
+        algorithm = self._profile.algorithm
+        self._attempt.tried = member
+        with self._steps.guard(attempt) as ended:
+            begun_s = instant_s()
+            try:
+                self._steps.search.order = nodes.order if nodes.rows is not None else self.snapshot.order
+                self._steps.open(attempt, nodes.of(self.snapshot))
+                found = await algorithm.find_feasible(attempt, self._steps.search)
+                result = await self._steps.pick(attempt, algorithm, found, begun_s)
+            finally:
+                self._steps.nominations.release()
+            await self._reserve(attempt, result)
+        self._attempt.tried = None
+        failed = member.failed = ended.failed
+        if failed is None:
+            member.result = result
+            return None
+        if attempt.reserved:
+            await self._give_back(len(self._placed) - 1, keeps_nomination=False)
+        if isinstance(failed, Restarted):
+            raise Restart(failed)
+        if isinstance(failed, Aborted) and self._attempt.aborted:
+            raise failed
+        return failed
+
+    def _begin(self, member: Member, record: PlacementCycle) -> Attempt:
+        attempt = self._steps.begin(member.queued, self._profile)
+        record.take(attempt)
+        self.made.append(attempt)
+        member.attempt = attempt
+        return attempt
+
+    async def _reserve(self, attempt: Attempt, result: ScheduleResult) -> None:
+        """Run Reserve, then assume the pod in the snapshot. Raises Failed.
+
+        The snapshot lacks the pod during its own Reserve, as it does for a single pod: a plugin that counts
+        what its node has left would otherwise count the pod twice. kube-scheduler assumes first; its own
+        plugins do not read the snapshot at Reserve.
+        """
+        pod, node_name = attempt.pod, result.node_name
+        attempt.node_name = attempt.diagnosis.node_name = node_name
+        attempt.reserved = True
+        placed = _Placed(attempt, self._nominator.node_of(pod.uid))
+        self._placed.append(placed)
+        self._nominator.remove(pod)
+        status = await self.framework.run_reserve(attempt, node_name)
+        if not status.is_success:
+            raise self._undoing.rejected(attempt, status)
+        self.snapshot.assume(pod.on_node(node_name))
+        placed.is_assumed = True
+
+    async def _place_again(self, child: Branch, record: PlacementCycle) -> None:
+        """Reserve and assume a child's members on their chosen nodes again, so that its siblings see them.
+
+        Raises Restart, and Failed where a plugin does not reserve again.
+        """
+        for member in child.all_members():
+            attempt, result = member.attempt, member.result
+            if attempt is None or result is None:
+                continue
+            attempt.try_again(self._steps.next_id())
+            self._attempt.tried = member
+            with self._steps.guard(attempt) as ended:
+                await self._reserve(attempt, result)
+            self._attempt.tried = None
+            if isinstance(ended.failed, Restarted):
+                raise Restart(ended.failed)
+            if ended.failed is not None and not member.is_deleted:
+                raise ended.failed
+
+    async def _give_back(self, mark: int, *, keeps_nomination: bool = True) -> None:
+        """Undo the trials after `mark`, newest first."""
+        while len(self._placed) > mark:
+            placed = self._placed.pop()
+            attempt = placed.attempt
+            await self._undoing.unreserve(attempt, REVERTED)
+            attempt.reserved = False
+            if placed.is_assumed:
+                self.snapshot.forget(attempt.pod.uid)
+            if placed.nominated and keeps_nomination:
+                self._nominator.nominate(attempt.pod, placed.nominated)
+
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    def _nodes_of(self, placement: Placement) -> _Nodes:
+        """Return the rows of a placement. One with all nodes restricts nothing."""
+        nodes = self.snapshot.nodes
+        if len(placement.nodes) == len(nodes):
+            return _Nodes(None, None)
+        rows = np.sort(nodes.positions_of_slots(placement.nodes.slots))
+        order = self.snapshot.order
+        inside = np.zeros(len(nodes), dtype=np.bool_)
+        inside[rows] = True
+        return _Nodes(rows, np.searchsorted(rows, order[inside[order]]))
+
+
+def _goes_on(status: GroupStatus) -> bool:
+    """Return True if further members may be tried after this answer of PlacementFeasible."""
+    return status.is_success or status.code is Code.WAIT
+
+
+def _completed(status: GroupStatus) -> GroupStatus:
+    """Return the status after the last member or child group."""
+    if status.code is Code.WAIT:
+        return GroupStatus(Code.UNSCHEDULABLE, *status.reasons, error=UNSCHEDULABLE)
+    return status
+
+
+def _places_anyone(tree: Branch) -> bool:
+    return any(one.result is not None and not one.is_deleted for one in tree.all_members())
+
+
+def _forget_below(branch: Branch) -> None:
+    """Forget the outcomes of the groups in a composite group that ended with an error: they share it."""
+    for child in branch.children:
+        for below in child.all():
+            below.status = None
+        for member in child.all_members():
+            member.forget()
+
+
+def _with_deleted(status: GroupStatus, branch: Branch) -> GroupStatus:
+    """Name the members that were deleted while the cycle ran, in the status of a group that has no place."""
+    gone = [one.pod.key for one in branch.all_members() if one.is_deleted]
+    if gone and not status.is_success:
+        status.reasons.append(f"deleted meanwhile: {', '.join(gone)}")
+    return status
+
+
+class Names:
+    """Placements that are equally good, as the Chooser takes them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, position: int) -> str:
+        """Return the name of one of them."""
+        return self.names[position]

@@ -1,0 +1,509 @@
+"""One cycle of a pod group, from the queue to the start of its members' binding cycles. Read after
+`schedule_one`.
+
+    pop -> snapshot -> checks -> the algorithm (`placements`): nodes for the members [PodGroupPostFilter]
+        -> each member with a node: assume -> Reserve -> Permit -> a task for its binding cycle
+        -> each other member: `FailureHandler` puts it back into the queue -> condition -> the group goes back
+
+All members share one snapshot, in which a member that got a node counts for the members after it. The
+algorithm gives everything back before the members are placed for good, so a failure half-way leaves nothing
+reserved. Every popped member ends exactly once: in its binding cycle, back in the queue, or dropped.
+Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.status import Code, Status
+
+from berth_host.cache.cache import Cache
+from berth_host.cache.pod_groups import GroupReader
+from berth_host.cache.snapshot import Snapshot
+from berth_host.cycle.attempt import SCHEDULER_ERROR, Aborted, Failed
+from berth_host.cycle.schedule_one import BindingCycle, CycleProfile, PodSteps
+from berth_host.errors.state import InvariantError
+from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlacements
+from berth_host.groups.gang_holds import GangHolds, Promised, Roomless
+from berth_host.groups.group_attempt import (
+    UNSCHEDULABLE,
+    Branch,
+    GroupAttempt,
+    GroupStatus,
+    Member,
+)
+from berth_host.groups.placements import Placements, Restart
+from berth_host.log import get_logger
+from berth_host.metrics.group_metrics import GroupMetrics
+from berth_host.metrics.series import instant_s
+from berth_host.preemption.group_evaluator import GroupEvaluator
+from berth_host.preemption.preemptor import Preemptor
+from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.rpc.cycle import POD_DELETED, Changes, CycleEnd
+
+log = get_logger()
+_SAME: Final = "all pods in a single pod group should have the same"
+
+
+class EvictForGroup(Protocol):
+    """Executes the preemption of a group (`evictions`)."""
+
+    def evict(
+        self,
+        preemptor: Preemptor,
+        plugin: str,
+        victims: Iterable[ObjectRef],
+        changes: asyncio.Future[None] | None = None,
+        *,
+        disruptions: int = 0,
+        budget_violations: int = 0,
+    ) -> None:
+        """Evict the victims in the background, after `changes`. The two numbers are for metrics."""
+        ...
+
+    def change(self, pods: Sequence[Pod], changes: Sequence[Changes]) -> asyncio.Future[None] | None:
+        """Apply the changes that plugins ask for, in the background."""
+        ...
+
+
+class WriteCondition(Protocol):
+    """Writes the condition PodGroupInitiallyScheduled of a group (`group_status`)."""
+
+    def attempted(self, group: PodGroup, *, placed: bool, reason: str, message: str) -> None:
+        """Write the outcome of an attempt in the background."""
+        ...
+
+
+class GroupScheduler:
+    """The cycles of groups, over the parts of one host. `in_cycle`: the attempt under way, if any.
+
+    `records`: gets the record of each attempt. `group_policy`: the group says whether it preempts (the gate
+    PodGroupPreemptionPolicy), else its pods.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, CycleProfile],
+        steps: PodSteps,
+        queue: SchedulingQueue,
+        cache: Cache,
+        snapshot: Snapshot,
+        binding: BindingCycle,
+        evictions: EvictForGroup,
+        conditions: WriteCondition,
+        evaluator: GroupEvaluator,
+        metrics: GroupMetrics,
+        records: GroupRecords,
+        holds: GangHolds,
+        *,
+        group_policy: bool = False,
+    ) -> None:
+        self._profiles = profiles
+        self._steps = steps
+        self._queue = queue
+        self._cache = cache
+        self._snapshot = snapshot
+        self._binding = binding
+        self._evictions = evictions
+        self._conditions = conditions
+        self._evaluator = evaluator
+        self._metrics = metrics
+        self._records = records
+        self._holds = holds
+        self._group_policy = group_policy
+        self.in_cycle: GroupAttempt | None = None
+
+    async def schedule_group(self, info: QueuedGroupInfo) -> None:
+        """Make one attempt for one popped group. No error loses a member."""
+        outcome = GroupOutcome.ERROR
+        try:
+            self._steps.hold_snapshot()
+            attempt = await self._open(info)
+            if isinstance(attempt, GroupOutcome):
+                outcome = attempt
+            else:
+                self.in_cycle = attempt
+                outcome = await self._schedule(attempt)
+        finally:
+            self._snapshot.release()
+            self.in_cycle = None
+            self._queue.group_attempted(info, outcome)
+
+    # --- the checks before -----------------------------------------------------------------------
+
+    async def _open(self, info: QueuedGroupInfo) -> GroupAttempt | GroupOutcome:
+        """Return the record of the attempt; the outcome for a group that must not be tried now."""
+        problem, has_condition = self._lacking(info), False
+        if not problem:
+            problem, has_condition = self._differences(info), True
+        if problem:
+            self._holds.passed_over(info.key)
+            await self._fail_all(info, problem)
+            if has_condition:
+                for group in self._snapshot.groups.leaves(info.key):
+                    self._conditions.attempted(group, placed=False, reason=SCHEDULER_ERROR, message=problem)
+            self._note_problem(info, problem)
+            return GroupOutcome.ERROR
+        members = [queued for queued in info.members if not self._is_dropped(queued)]
+        if not members:
+            return GroupOutcome.SUCCESS
+        profile = self._profiles[members[0].pod.scheduler_name]
+        tree = self._tree(info.key, members)
+        attempt = GroupAttempt(self._steps.next_id(), info, profile, tree, self._snapshot)
+        attempt.nodes, attempt.version = self._snapshot.nodes, self._snapshot.version
+        return attempt
+
+    def _lacking(self, info: QueuedGroupInfo) -> str:
+        """Say which group of the tree the snapshot lacks; "" for none."""
+        groups = self._snapshot.groups
+        for queued in info.members:
+            key = queued.pod.group_key
+            root = groups.root(key)
+            if root is None or root.key != info.key:
+                return f"pod group object not found for pod group {info.key}"
+        return ""
+
+    def _differences(self, info: QueuedGroupInfo) -> str:
+        """Say in what the members differ that must be equal; "" for nothing."""
+        pods = [queued.pod for queued in info.members]
+        found = differences(self._snapshot.groups, info.key, pods, group_policy=self._group_policy)
+        if not found and pods[0].scheduler_name not in self._profiles:
+            return f'profile not found for scheduler name "{pods[0].scheduler_name}"'
+        return found
+
+    def _is_dropped(self, queued: QueuedPodInfo) -> bool:
+        """Drop a member that must not be scheduled: it is being deleted, or has a node already."""
+        pod = queued.pod
+        if pod.terminating:
+            self._binding.skip_deleting(pod)
+        elif not self._cache.is_assumed(pod.uid):
+            return False
+        self._queue.done(pod.uid)
+        log.info("pod.dropped", pod=pod.key, known_profile=True, terminating=pod.terminating)
+        return True
+
+    def _tree(self, key: str, members: Sequence[QueuedPodInfo]) -> Branch:
+        """Return the tree of groups with the members to place."""
+        groups = self._snapshot.groups
+        group, state = groups.object(key), groups.state(key)
+        if group is None:
+            raise InvariantError(f"the snapshot has no group {key}, which was there just now")
+        return Branch(
+            group,
+            [Member(queued) for queued in members if queued.pod.group_key == key],
+            () if state is None else state.scheduled,
+            [self._tree(child.key, members) for child in groups.children(key)],
+        )
+
+    async def _fail_all(self, info: QueuedGroupInfo, problem: str) -> None:
+        for queued in info.members:
+            profile = self._profiles.get(queued.pod.scheduler_name) or next(iter(self._profiles.values()))
+            attempt = self._steps.begin(queued, profile)
+            await self._binding.fail_cycle(attempt, Failed(Status.error(problem), problem))
+
+    # --- the cycle -------------------------------------------------------------------------------
+
+    async def _schedule(self, attempt: GroupAttempt) -> GroupOutcome:
+        """Find nodes, then bind the members or give them back. Returns the outcome for the queue."""
+        placements = Placements(
+            attempt,
+            self._steps,
+            self._snapshot,
+            self._queue.nominator,
+            self._binding,
+            self._evaluator,
+            self._metrics,
+        )
+        tree = attempt.tree
+        nominations: Mapping[str, str] | None = None
+        promised: Promised | None = None
+        outcome = GroupOutcome.ERROR
+        tried: Mapping[str, TriedPlacements] = {}
+        said = ""
+        with self._steps.guard(attempt) as ended:
+            status = await self._search(attempt, placements)
+            outcome = _outcome_of(status)
+            _fill_in(tree)
+            # PodGroupPostFilter may run the algorithm again.
+            tried = attempt.tried_placements
+            if status.code is Code.UNSCHEDULABLE:
+                count = len(status.reasons)
+                nominations = await self._post_filter(attempt, placements)
+                said = ", ".join(dict.fromkeys(status.reasons[count:]))
+                promised = await self._hold_room(attempt, placements, nominations)
+            elif status.is_success:
+                promised = self._holds.placed(attempt.key, [one.pod for one in attempt.members])
+        if ended.failed is not None:
+            status = tree.status = GroupStatus.failed(ended.failed.message)
+            outcome = GroupOutcome.ERROR
+            for branch in tree.all():
+                branch.status = status
+        for branch in tree.all():
+            branch.name_change(self._cache.groups.object(branch.group.key))
+        if not status.is_success and (promised is None or status.is_error):
+            promised = self._holds.passed_over(attempt.key)
+        self._records.add(attempt.records(tried, said, is_preempting=nominations is not None))
+        await self._submit(attempt, nominations, {} if promised is None else promised.nodes)
+        self._end(attempt, placements, nominations)
+        return outcome
+
+    async def _search(self, attempt: GroupAttempt, placements: Placements) -> GroupStatus:
+        """Run the algorithm. Run it again, from the start, if a placed member was deleted meanwhile, and once
+        if a served plugin was restarted.
+        """
+        begun_s = instant_s()
+        while True:
+            try:
+                status = await placements.run()
+                if not any(one.is_deleted and one.result is not None for one in attempt.members):
+                    break
+            except Restart as restart:
+                if attempt.restarted:
+                    raise restart.restarted from restart
+                why = restart.restarted.restart
+                log.info("cycle.restarted", group=attempt.key, plugin=why.plugin, reason=why.reason)
+                attempt.begin_again(self._steps.next_id())
+        self._metrics.placed(instant_s() - begun_s)
+        return status
+
+    async def _post_filter(self, attempt: GroupAttempt, placements: Placements) -> Mapping[str, str] | None:
+        """Run PodGroupPostFilter, and write its answer into the statuses. Return the nodes to nominate, by
+        uid; None: the group does not wait for a preemption.
+        """
+        points = attempt.scheduling.framework.groups
+        if not points.has(ExtensionPoint.POD_GROUP_POST_FILTER):
+            return None
+        plugin, result = await points.run_pod_group_post_filter(attempt, placements)
+        if not result.status.is_success and not result.status.is_rejected:
+            failed = GroupStatus.failed(result.status.message)
+            for branch in attempt.tree.all():
+                branch.status = failed
+            return None
+        _add_reason(attempt.tree, result.status.message)
+        pods = [one.pod for one in attempt.members if not one.is_deleted]
+        changes = self._evictions.change(pods, attempt.changes) if pods else None
+        if not result.status.is_success:
+            return None
+        nodes = {one.pod.uid: one.node_name for one in result.nominations}
+        if pods:
+            preemptor = Preemptor.of_group(attempt.tree.group, pods, nodes)
+            found = placements.evaluation
+            self._evictions.evict(
+                preemptor,
+                plugin,
+                result.victims,
+                changes,
+                disruptions=0 if found is None else found.disruptions,
+                budget_violations=0 if found is None else found.violations,
+            )
+        return nodes
+
+    async def _hold_room(
+        self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None
+    ) -> Promised | None:
+        """Let the group hold room, unless it waits for a preemption, and say so in the statuses."""
+        root, status = attempt.tree.group, attempt.tree.status
+        if nominations is not None:
+            self._holds.preempts(attempt.key, [one.pod for one in attempt.members])
+        if nominations is not None or status is None or not status.is_rejected:
+            return None
+        pods = [one.pod for one in attempt.members if not one.is_deleted]
+        profile = attempt.scheduling.framework.profile
+        promised = await self._holds.failed(
+            Roomless(root=root, pods=pods, profile=profile, may_preempt=placements.may_preempt), placements
+        )
+        if promised is not None and promised.text:
+            _add_reason(attempt.tree, promised.text)
+        return promised
+
+    # --- what becomes of the members -------------------------------------------------------------
+
+    async def _submit(
+        self, attempt: GroupAttempt, nominations: Mapping[str, str] | None, held: Mapping[str, str]
+    ) -> None:
+        """Bind the members that have a node in a group that is placed; give the others back.
+
+        `nominations`: the nodes that members get after a preemption; None: there is none. `held`: those that
+        they get without one, "" for none.
+        """
+        for branch in attempt.tree.leaves():
+            status = branch.status
+            if status is None:
+                raise InvariantError(f"the cycle of {attempt.key} left {branch.group.key} without a status")
+            for member in branch.members:
+                await self._submit_one(attempt, member, status, nominations, held)
+
+    async def _submit_one(
+        self,
+        attempt: GroupAttempt,
+        member: Member,
+        status: GroupStatus,
+        nominations: Mapping[str, str] | None,
+        held: Mapping[str, str],
+    ) -> None:
+        promised = held if nominations is None else nominations
+        if attempt.aborted:
+            await self._give_back(attempt, member, Aborted(attempt.aborted))
+        elif member.is_deleted:
+            await self._give_back(attempt, member, Aborted(POD_DELETED))
+        elif status.is_error:
+            own = member.failed is not None and not member.failed.status.is_rejected
+            text = member.failed.message if own and member.failed is not None else status.message
+            node = held.get(member.queued.uid, "")
+            await self._give_back(attempt, member, Failed(Status.error(text), text, nominated=node))
+        elif member.failed is not None:
+            failed = member.failed
+            if member.queued.uid in promised:
+                failed.nominated = promised[member.queued.uid]
+            await self._give_back(attempt, member, failed)
+        elif status.is_success:
+            await self._take(attempt, member)
+        else:
+            text = status.message if nominations is not None else f"{UNSCHEDULABLE}, {status.message}"
+            otherwise = None if nominations is not None else ""
+            to = promised.get(member.queued.uid, otherwise)
+            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text, nominated=to))
+
+    async def _take(self, group: GroupAttempt, member: Member) -> None:
+        """Place a member for good. A failure from here on concerns this member alone."""
+        attempt, result = member.attempt, member.result
+        if attempt is None or result is None:
+            raise InvariantError(f"pod {member.pod.key} has no node in a group that is placed")
+        attempt.decide(self._steps.next_id())
+        group.tried = member
+        with self._steps.guard(attempt) as ended:
+            await self._steps.take(attempt, result)
+        group.tried = None
+        member.is_given_back = True
+        if ended.failed is None:
+            # Reserve of the next member must see this one, as if the members were single pods.
+            self._snapshot.assume(attempt.pod.on_node(result.node_name))
+            self._binding.start(attempt)
+        else:
+            await self._steps.give_back(attempt, ended.failed)
+
+    async def _give_back(self, group: GroupAttempt, member: Member, failed: Failed) -> None:
+        """Put a member back into the queue."""
+        attempt = member.attempt
+        if attempt is None:
+            attempt = self._steps.begin(member.queued, group.scheduling)
+        member.is_given_back = True
+        if isinstance(failed, Aborted):
+            attempt.aborted = attempt.aborted or failed.message
+        await self._steps.give_back(attempt, failed)
+
+    def _note_problem(self, info: QueuedGroupInfo, problem: str) -> None:
+        """Keep the record of an attempt that ended before its algorithm."""
+        groups = [info.group, *self._snapshot.groups.leaves(info.key)]
+        self._records.add(
+            GroupRecord(
+                key=group.key,
+                uid=group.uid,
+                root_key=info.key,
+                attempt=info.attempts,
+                outcome="error",
+                message=problem,
+            )
+            for group in {one.key: one for one in groups}.values()
+        )
+
+    def _end(
+        self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None
+    ) -> None:
+        """Write the conditions and the metrics, and end the cycle at the served plugins."""
+        framework, root = attempt.scheduling.framework, attempt.tree.status
+        for branch in attempt.tree.leaves():
+            status = branch.status
+            if status is None:
+                continue
+            message = "" if status.is_success else status.message
+            self._conditions.attempted(
+                branch.group, placed=status.is_success, reason=status.reason, message=message
+            )
+        if framework.has_served:
+            kept = {id(member.attempt) for member in attempt.members}
+            for made in placements.made:
+                if id(made) not in kept:
+                    framework.end_cycle(made, CycleEnd.ABORTED)
+            framework.groups.end_cycle(attempt, CycleEnd.UNSCHEDULABLE)
+        if root is not None:
+            result = "scheduled" if root.is_success else "error" if root.is_error else "unschedulable"
+            if nominations is not None:
+                result = "waiting_on_preemption"
+            self._metrics.attempted(framework.profile, result, instant_s() - attempt.started_s)
+
+
+def differences(groups: GroupReader, key: str, waiting: Iterable[Pod], *, group_policy: bool) -> str:
+    """Say in what the members of a root group differ that must be equal; "" for nothing.
+
+    `waiting`: those without a node, at least one. `group_policy`: see `GroupScheduler`.
+    """
+    root = groups.object(key)
+    pods = list(waiting)
+    first = pods[0]
+    for leaf in groups.leaves(key):
+        state = groups.state(leaf.key)
+        pods.extend(() if state is None else state.scheduled)
+    for pod in pods:
+        if pod.scheduler_name != first.scheduler_name:
+            names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
+            return f"{_SAME} .spec.schedulerName set, got: {names}"
+        if root is not None and root.is_coscheduling:
+            continue
+        if root is not None and pod.priority != root.priority:
+            return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
+        policy = _policy(pod.never_preempts)
+        if group_policy:
+            if root is not None and pod.never_preempts != root.never_preempts:
+                return (
+                    f"{_SAME} preemption policy as the pod group's preemption policy,"
+                    f" got {policy} and {_policy(root.never_preempts)}"
+                )
+        elif pod.never_preempts != first.never_preempts:
+            return f"{_SAME} preemption policy, got {policy} and {_policy(first.never_preempts)}"
+    return ""
+
+
+def _fill_in(tree: Branch) -> None:
+    """Give the members that were not tried the status of their group as it is now, without what is added to
+    it later.
+    """
+    status = tree.status
+    if status is None or status.is_success:
+        status = None
+    for member in tree.members:
+        if status is not None and member.result is None and member.failed is None:
+            member.failed = Failed(status.status(), status.message, nominated=None)
+    for child in tree.children:
+        if status is not None and (child.status is None or child.status.is_success):
+            # A group that fails fails its child groups too. Their members lose the places that they have.
+            child.status = status
+            for member in child.members:
+                member.result = member.failed = None
+        _fill_in(child)
+
+
+def _add_reason(tree: Branch, reason: str) -> None:
+    """Add a reason to the status of each group. A child may share the status of a group above it, and gets
+    the reason twice then, as upstream.
+    """
+    for status in [branch.status for branch in tree.all() if branch.status is not None]:
+        status.reasons.append(reason)
+
+
+def _outcome_of(status: GroupStatus) -> GroupOutcome:
+    if status.is_success:
+        return GroupOutcome.SUCCESS
+    return GroupOutcome.REJECTED if status.is_rejected else GroupOutcome.ERROR
+
+
+def _policy(never: bool) -> str:
+    return "Never" if never else "PreemptLowerPriority"

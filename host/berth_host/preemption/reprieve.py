@@ -1,0 +1,355 @@
+"""Decides which units may stay although a group needs room; the others are the victims of its preemption.
+
+    every unit that may leave is away, and the group's members have their nodes
+    unit after unit, in the given order: it comes back; where a member then no longer fits, it leaves for good
+
+Two ways with the same result:
+
+- `NodeByNode`: if every plugin judges a node by the pods on it alone, a unit concerns only the members on
+  the unit's nodes. Units without a common node are judged together, in one call for all equal members.
+- `OneByOne`: each member is asked about each unit, on a snapshot that has the members before it.
+
+Called by `group_evaluator`. Source: kube-scheduler `framework/preemption/podgrouppreemption.go`
+(selectVictimsOnDomain), v1.37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from berth_sdk.extension_points import ExtensionPoint, PodSensitivity
+from berth_sdk.pod import Pod
+from berth_sdk.scenarios import Scenarios
+from berth_sdk.signature import signature
+from berth_sdk.tables import NodeTable, PodChanges, PodTable, StateVersion
+from numpy.typing import NDArray
+
+from berth_host.framework.filtering import filter_rows, filter_scenarios, nominated_pass, sensitive
+from berth_host.framework.framework import Framework
+from berth_host.model.node_statuses import NodeStatuses
+from berth_host.preemption.units import GroupObjects
+from berth_host.rpc.client import PluginClient
+from berth_host.rpc.cycle import Cycle, CycleEnd
+
+WHAT_IF_ENDS: Final = "the what-if of a preemption ends"
+Unit = Sequence[Pod]
+"""The pods of one unit. Each names its node."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A member that the algorithm gave a node. `cycle`: the member's attempt in that run."""
+
+    cycle: Cycle
+    node_name: str
+
+
+class TrialSnapshot(Protocol):
+    """The snapshot that a cycle holds: pods leave, come back and are assumed for the length of a what-if."""
+
+    @property
+    def nodes(self) -> NodeTable:
+        """The table of all nodes; a new object after each change."""
+        ...
+
+    @property
+    def version(self) -> StateVersion:
+        """The version of the table."""
+        ...
+
+    @property
+    def groups(self) -> GroupObjects:
+        """The group objects."""
+        ...
+
+    def mark(self) -> int:
+        """Return the state that `revert` returns to."""
+        ...
+
+    def revert(self, mark: int) -> None:
+        """Undo the changes since `mark`."""
+        ...
+
+    def assume(self, pod: Pod) -> None:
+        """Add a pod on the node that it names."""
+        ...
+
+    def forget(self, uid: str) -> None:
+        """Undo `assume`."""
+        ...
+
+    def remove(self, uid: str) -> object:
+        """Remove a pod."""
+        ...
+
+    def restore(self, uid: str) -> object:
+        """Undo `remove`."""
+        ...
+
+
+class MakeAttempts(Protocol):
+    """Makes further attempts of members, for what-ifs."""
+
+    def again(self, cycle: Cycle) -> Cycle:
+        """Return a new attempt of the same member over the snapshot as it is now.
+
+        The nominated pods that count now are in the attempt (`Cycle.nominated`).
+        """
+        ...
+
+
+async def victims_among(
+    framework: Framework,
+    members: Sequence[Placed],
+    units: Sequence[Unit],
+    snapshot: TrialSnapshot,
+    attempts: MakeAttempts,
+) -> NDArray[np.bool_]:
+    """Return bool[u]: the units that cannot stay.
+
+    `members`: in the order of the algorithm. `units`: none of their pods is in the snapshot; they come back
+    in this order. At the end the snapshot may lack some of the units or all of them.
+    """
+    asked = [sensitive(framework.filters_of(placed.cycle)) for placed in members]
+    way = OneByOne if any(looks_further(client) for clients in asked for client in clients) else NodeByNode
+    return await way(framework, members, asked, snapshot, attempts).run(units)
+
+
+def looks_further(client: PluginClient) -> bool:
+    """Return True if more counts for the plugin than a node and the pods on it: other nodes, or what the
+    plugin itself keeps about reserved pods.
+    """
+    return (
+        client.descriptor.pod_sensitivity is not PodSensitivity.NODE
+        or ExtensionPoint.RESERVE in client.points
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Kind:
+    """Members that every plugin treats alike. `crowd`: by row, the nominated pods there (rows of the table of
+    pods).
+    """
+
+    cycle: Cycle
+    clients: Sequence[PluginClient]
+    crowd: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Does a member fit in `row` with the pods `added` (rows of the table of pods), while `unit` is back?"""
+
+    unit: int
+    row: int
+    added: list[int]
+
+
+class NodeByNode:
+    """The reprieve for plugins that judge a node by the pods on it alone."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        members: Sequence[Placed],
+        asked: Sequence[Sequence[PluginClient]],
+        snapshot: TrialSnapshot,
+        attempts: MakeAttempts,
+    ) -> None:
+        self._framework = framework
+        self._nodes = snapshot.nodes
+        self._pods: list[Pod] = []
+        self._rows: dict[str, int] = {}
+        self._on_row: dict[int, list[tuple[_Kind, int]]] = {}
+        self._kinds: dict[object, _Kind] = {}
+        for placed, clients in zip(members, asked, strict=True):
+            row = self._nodes.position(placed.node_name)
+            if row is None:
+                raise KeyError(placed.node_name)
+            self._rows[placed.node_name] = row
+            kind = self._kind_of(attempts.again(placed.cycle), clients)
+            if kind.cycle.nominated and row not in kind.crowd:
+                there = kind.cycle.nominated.added(np.asarray([row], dtype=np.intp))
+                kind.crowd[row] = [self._add(pod) for pod in there.pods(0)]
+            self._on_row.setdefault(row, []).append((kind, self._add(placed.cycle.pod)))
+
+    def _kind_of(self, cycle: Cycle, clients: Sequence[PluginClient]) -> _Kind:
+        marks: object = None
+        if cycle.nominated:
+            known = cycle.nominated.marks
+            marks = cycle.cycle_id if known is None else known.tobytes()
+        key = signature(cycle.pod), tuple(client.name for client in clients), marks
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(cycle, clients)
+        return kind
+
+    def _add(self, pod: Pod) -> int:
+        self._pods.append(pod)
+        return len(self._pods) - 1
+
+    async def run(self, units: Sequence[Unit]) -> NDArray[np.bool_]:
+        """Return the units that cannot stay."""
+        coming = [self._by_row(unit) for unit in units]
+        table = PodTable.of(self._pods)
+        stay: dict[int, list[int]] = {row: [] for row in self._on_row}
+        away = np.zeros(len(units), dtype=np.bool_)
+        kinds = self._kinds.values()
+        try:
+            for kind in kinds:
+                await self._framework.run_pre_filter(kind.cycle)
+            for wave in waves_of(coming):
+                for kind, questions in self._questions(wave, coming, stay).items():
+                    rejected = await self._rejected(kind, questions, table)
+                    away[[question.unit for question in _chosen(questions, rejected)]] = True
+                for unit in wave:
+                    if not away[unit]:
+                        for row, pods in coming[unit].items():
+                            stay[row] += pods
+        finally:
+            for kind in kinds:
+                self._framework.end_cycle(kind.cycle, CycleEnd.ABORTED)
+        return away
+
+    def _by_row(self, unit: Unit) -> dict[int, list[int]]:
+        """Return the unit's pods on nodes with members, by row."""
+        found: dict[int, list[int]] = {}
+        for pod in unit:
+            row = self._rows.get(pod.node_name)
+            if row is not None:
+                found.setdefault(row, []).append(self._add(pod))
+        return found
+
+    def _questions(
+        self, wave: Iterable[int], coming: Sequence[dict[int, list[int]]], stay: dict[int, list[int]]
+    ) -> dict[_Kind, list[_Question]]:
+        questions: dict[_Kind, list[_Question]] = {}
+        for unit in wave:
+            for row, pods in coming[unit].items():
+                there = stay[row] + pods
+                for kind, member in self._on_row[row]:
+                    if kind.clients:
+                        questions.setdefault(kind, []).append(_Question(unit, row, there))
+                    there = [*there, member]
+        return questions
+
+    async def _rejected(
+        self, kind: _Kind, questions: Sequence[_Question], table: PodTable
+    ) -> NDArray[np.bool_]:
+        """Return bool[q]: where the member does not fit, with its row's nominated pods or without them."""
+        crowded = [i for i, question in enumerate(questions) if kind.crowd.get(question.row)]
+        asked = [
+            *((questions[i].row, questions[i].added + kind.crowd[questions[i].row]) for i in crowded),
+            *((question.row, question.added) for question in questions),
+        ]
+        starts = np.zeros(len(asked) + 1, dtype=np.intp)
+        np.cumsum([len(added) for _, added in asked], out=starts[1:])
+        pods = np.fromiter((pod for _, added in asked for pod in added), dtype=np.intp, count=starts[-1])
+        rows = np.asarray([row for row, _ in asked], dtype=np.intp)
+        scenarios = Scenarios.of_changes(
+            self._nodes.unchanged(rows), PodChanges.none(len(asked)), PodChanges(table, pods, starts)
+        )
+        verdicts = await filter_scenarios(kind.clients, kind.cycle, scenarios)
+        rejected = verdicts.groups != 0
+        found: NDArray[np.bool_] = rejected[len(crowded) :].copy()
+        found[crowded] |= rejected[: len(crowded)]
+        return found
+
+
+def waves_of(coming: Sequence[dict[int, list[int]]]) -> list[list[int]]:
+    """Return the units with pods on nodes with members, in waves: no two units of a wave share a node, and
+    each unit comes in a later wave than the units before it that share one with it.
+    """
+    waves: list[list[int]] = []
+    next_wave: dict[int, int] = {}
+    for unit, there in enumerate(coming):
+        if not there:
+            continue
+        number = max(next_wave.get(row, 0) for row in there)
+        if number == len(waves):
+            waves.append([])
+        waves[number].append(unit)
+        next_wave.update(dict.fromkeys(there, number + 1))
+    return waves
+
+
+def _chosen(questions: Sequence[_Question], mask: NDArray[np.bool_]) -> list[_Question]:
+    return [questions[i] for i in np.flatnonzero(mask).tolist()]
+
+
+class OneByOne:
+    """The reprieve for any plugins."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        members: Sequence[Placed],
+        asked: Sequence[Sequence[PluginClient]],
+        snapshot: TrialSnapshot,
+        attempts: MakeAttempts,
+    ) -> None:
+        self._framework = framework
+        self._members = members
+        self._asked = asked
+        self._further = [[one for one in clients if looks_further(one)] for clients in asked]
+        self._snapshot = snapshot
+        self._attempts = attempts
+
+    async def run(self, units: Sequence[Unit]) -> NDArray[np.bool_]:
+        """Return the units that cannot stay."""
+        away = np.zeros(len(units), dtype=np.bool_)
+        for i, unit in enumerate(units):
+            for pod in unit:
+                self._snapshot.restore(pod.uid)
+            if not await self._all_fit({pod.node_name for pod in unit}):
+                away[i] = True
+                for pod in unit:
+                    self._snapshot.remove(pod.uid)
+        return away
+
+    async def _all_fit(self, changed: set[str]) -> bool:
+        """Return True if every member fits now. `changed`: the nodes where pods came back."""
+        asked = [
+            clients if placed.node_name in changed else further
+            for placed, clients, further in zip(self._members, self._asked, self._further, strict=True)
+        ]
+        last = max((i for i, clients in enumerate(asked) if clients), default=-1)
+        reserved: list[tuple[Cycle, str, list[PluginClient]]] = []
+        assumed: list[str] = []
+        try:
+            for placed, clients in zip(self._members[: last + 1], asked, strict=False):
+                cycle = self._attempts.again(placed.cycle)
+                held: list[PluginClient] = []
+                reserved.append((cycle, placed.node_name, held))
+                if not await self._fits(cycle, placed.node_name, clients):
+                    return False
+                self._snapshot.assume(cycle.pod.on_node(placed.node_name))
+                assumed.append(cycle.pod.uid)
+                for client in clients:
+                    if ExtensionPoint.RESERVE in client.points:
+                        held.append(client)
+                        await client.reserve(cycle, placed.node_name)
+            return True
+        finally:
+            for cycle, node_name, held in reversed(reserved):
+                for client in reversed(held):
+                    await client.unreserve(cycle, node_name, WHAT_IF_ENDS)
+                self._framework.end_cycle(cycle, CycleEnd.ABORTED)
+            for uid in reversed(assumed):
+                self._snapshot.forget(uid)
+
+    async def _fits(self, cycle: Cycle, node_name: str, clients: Sequence[PluginClient]) -> bool:
+        if not clients:
+            return True
+        row = cycle.nodes.position(node_name)
+        if row is None:
+            raise KeyError(node_name)
+        await self._framework.run_pre_filter(cycle)
+        # A plugin that skipped the member when it got its node is not asked, whatever has come back.
+        left = [client for client in clients if client.name not in cycle.skip_filter]
+        statuses, rows = NodeStatuses(cycle.nodes), np.asarray([row], dtype=np.intp)
+        rows = await nominated_pass(left, cycle, statuses, rows, cycle.nominated)
+        return bool(len(await filter_rows(left, cycle, statuses, rows)))
