@@ -1043,7 +1043,7 @@ class BindingCycle(Undoing):
     async def abort(self, attempt: Attempt) -> None:
         """Undo the attempt of a pod that was deleted or preempted, or whose host stops, and end its cycle."""
         log.info("pod.aborted", pod=attempt.pod.key, node=attempt.node_name, reason=attempt.aborted)
-        nominated = None if attempt.aborted in (HOST_STOPS, POD_DELETED) else ""
+        nominated = None if attempt.aborted == HOST_STOPS else ""
         failed = Failed(Status.error(attempt.aborted), attempt.aborted, nominated=nominated)
         if attempt.assumed:
             await self.fail_binding(attempt, failed)

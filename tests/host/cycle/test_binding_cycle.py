@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from berth_sdk.extension_points import Plugin
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
@@ -78,6 +78,52 @@ async def test_pod_deleted_while_it_waits_at_permit_is_unreserved_and_gone() -> 
         assert world.host.cache.pod_count == 0
         assert len(world.host.waiting_pods) == 0
         assert world.everything_is_accounted_for()
+
+
+def statuses_written(world: World, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the list of the patches of the pod's status from now on."""
+    sent: list[dict[str, Any]] = []
+    patch = world.cluster.patch
+
+    async def noted(resource: str, ref: ObjectRef, body: dict[str, Any], **more: Any) -> KubeObject:
+        if resource == "pods" and more.get("subresource") == "status":
+            sent.append(body["status"])
+        return await patch(resource, ref, body, **more)
+
+    monkeypatch.setattr(world.cluster, "patch", noted)
+    return sent
+
+
+@pytest.mark.parametrize("finalizers", [[], ["example.com/hold"]])
+async def test_status_of_a_pod_deleted_at_permit_is_written_as_kube_scheduler_does(
+    finalizers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Holds(Plugin):
+        def permit(self, state: object, pod: Pod, node_name: str) -> PermitResult:
+            return PermitResult.wait(600.0)
+
+    web = pod("web")
+    web["metadata"]["finalizers"] = finalizers
+    async with World([node("n0"), web], [Holds]) as world:
+        ref = ObjectRef(namespace="default", name="web")
+        await until(lambda: shown(world.pod("web"), "status.nominatedNodeName") == "n0")
+        await world.until_waiting(1)
+        sent = statuses_written(world, monkeypatch)
+        await world.cluster.delete("pods", ref)
+        await world.settle()
+        (status,) = sent
+        (condition,) = status["conditions"]
+        # Of a pod that is gone, kube-scheduler has the version that it popped, of one that stays the newest.
+        assert condition["observedGeneration"] == (2 if finalizers else 1)
+        assert ("nominatedNodeName" in status) == bool(finalizers)
+        left = world.pod("web")
+        assert (left is not None) == bool(finalizers)
+        assert shown(left, "status.nominatedNodeName") is None
+        assert shown(left, "metadata.generation") == (2 if finalizers else None)
+
+
+def shown(item: KubeObject | None, path: str) -> Any:
+    return None if item is None else item.get(path)
 
 
 async def test_binder_that_claims_success_without_binding_is_found_out() -> None:

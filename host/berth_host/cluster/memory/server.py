@@ -227,6 +227,8 @@ class ApiServer:
             metadata = dict(current.parsed["metadata"])
             metadata["deletionTimestamp"] = self._now()
             metadata["deletionGracePeriodSeconds"] = grace_period_s or 0
+            if metadata.get("generation"):
+                metadata["generation"] += 1
             self._stored(kind, key, dict(current.parsed) | {"metadata": metadata})
 
     # --- steps -----------------------------------------------------------------------------------

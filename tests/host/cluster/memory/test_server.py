@@ -337,6 +337,7 @@ def test_finalizer_holds_a_deleted_object_until_it_is_removed(server: ApiServer)
     assert held is not None
     assert held.get("metadata.deletionTimestamp") == "2027-01-15T08:00:00Z"
     assert held.get("metadata.deletionGracePeriodSeconds") == 30
+    assert (pod.get("metadata.generation"), held.get("metadata.generation")) == (1, 2)
     server.patch("pods", pod.ref, {"metadata": {"finalizers": None}})
     assert server.get("pods", pod.ref) is None
     assert [event.new is None for event in seen] == [False, True]
