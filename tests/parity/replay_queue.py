@@ -37,8 +37,8 @@ from berth_host.cycle.attempt import Failure
 from berth_host.explain.fit_error import NO_NODES
 from berth_host.log import configure
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.interfaces import HintVerdict, QueueObserver
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
-from berth_host.queue.seams import HintVerdict, QueueObserver
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status

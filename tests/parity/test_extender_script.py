@@ -20,7 +20,7 @@ from support.observed.extender_trial import (
 from support.observed.masking import Masks, as_recorded
 from support.observed.replaying import read_scenarios
 from support.observed.scripted_extender import Script, SideEffect, filled_in, side_effect
-from support.observed.trial import Pace, Stage
+from support.observed.trial import LoopSlices, Stage
 from support.places import TESTS
 
 Json = dict[str, Any]
@@ -190,13 +190,13 @@ def test_masks_of_an_answer_are_filled_in_from_real_objects() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, Pace()),
-        ("0.8s after the step: the pod is retried", Pace(shortest_s=0.8, quiet_s=0.0)),
-        ("800ms", Pace(shortest_s=0.8, quiet_s=0.0)),
-        ("2 s after the step", Pace(shortest_s=2.0, quiet_s=0.0)),
+        (None, LoopSlices()),
+        ("0.8s after the step: the pod is retried", LoopSlices(shortest_s=0.8, quiet_s=0.0)),
+        ("800ms", LoopSlices(shortest_s=0.8, quiet_s=0.0)),
+        ("2 s after the step", LoopSlices(shortest_s=2.0, quiet_s=0.0)),
     ],
 )
-def test_observation_ends_when_the_recorded_one_ended(text: str | None, expected: Pace) -> None:
+def test_observation_ends_when_the_recorded_one_ended(text: str | None, expected: LoopSlices) -> None:
     assert pace_of(text) == expected
 
 

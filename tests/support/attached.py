@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from berth_host.attach.attachments import Attachments
+from berth_host.attach.configured_places import Place, WantedPlugin, WantedProfile
+from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycle
 from berth_host.attach.retrying import Backoff
-from berth_host.attach.seams import AttachSeams, HandleGrants, LiveCycle
 from berth_host.attach.state import PlaceChange, Swap
-from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations

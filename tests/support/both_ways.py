@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from berth_host.attach.configure import accept
-from berth_host.attach.feed import InstanceFeed
+from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import read_handshake, with_arguments
 from berth_host.attach.routes import AttachedPlugin, Offer
-from berth_host.attach.wanted import Place
+from berth_host.attach.state_feed import InstanceFeed
 from berth_host.config.berth.points import FailurePolicy
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.conduct import Conduct
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -75,7 +75,7 @@ async def both_ways(
             descriptor=descriptor,
             transports={PROFILE: GrpcTransport(link, descriptor, PROFILE, attached.outbox)},
             sender=LinkSender(link, name),
-            conduct=Conduct(name, lambda: None),
+            conduct=FailureRecord(name, lambda: None),
             taken_up=lambda: None,
             judged=lambda: None,
         )

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from berth_host.attach.seams import WayBack
+from berth_host.attach.interfaces import WayBack
 from berth_host.handle.backend import NoOpenCallError, QuestionUnderWayError, UnknownNodesError
 from berth_host.handle.calls import HandleSeams, ReadScenarios
 from berth_host.handle.server import HandleServer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from berth_host.attach import handshake
-from berth_host.attach.feed import InstanceFeed
+from berth_host.attach.state_feed import InstanceFeed
 from berth_host.framework.kept import keep_answers
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.rpc.client import PluginClient

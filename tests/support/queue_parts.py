@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 
 from berth_host.model.clock import ManualClock
 from berth_host.queue.events import QueueEvent
-from berth_host.queue.queued_group import QueuedGroupInfo
-from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
-from berth_host.queue.registrations import Registration
-from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import (
+from berth_host.queue.interfaces import (
     Deferred,
     Gate,
     GateQuestion,
@@ -25,6 +21,10 @@ from berth_host.queue.seams import (
     QueueSort,
     always_queue,
 )
+from berth_host.queue.queued_group import QueuedGroupInfo
+from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
+from berth_host.queue.registrations import Registration
+from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_sdk.events import ActionType
 from berth_sdk.node import Node
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod

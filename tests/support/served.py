@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from berth_host.attach.wanted import Place
+from berth_host.attach.configured_places import Place
 from berth_host.cache.resources import kind_of
 from berth_host.config.berth.points import PointPolicy
 from berth_host.rpc.client import PluginClient

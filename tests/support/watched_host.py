@@ -12,10 +12,10 @@ from berth_host.cycle.attempt import Failure
 from berth_host.cycle.schedule_one import FailureHandler
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.queue.interfaces import QueueConfig, QueueProfile, QueueSeams
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration, registrations_of
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import QueueConfig, QueueProfile, QueueSeams
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
 from berth_sdk.runtime.descriptor import describe

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from berth_host.attach.child import Child, ChildError
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import dial
-from berth_host.attach.wanted import Place
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 
 from berth_bench.attach import plugins

@@ -21,9 +21,9 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 
 from berth_host.attach.attachments import Attachments
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.configured_places import wanted_places
+from berth_host.attach.interfaces import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
-from berth_host.attach.wanted import wanted_places
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
@@ -43,7 +43,7 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.framework.what_ifs import WhatIfs, check_complete
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
-from berth_host.handle.nobody import NoHost
+from berth_host.handle.null_backend import NoHost
 from berth_host.model.clock import RealClock
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry

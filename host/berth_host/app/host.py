@@ -27,7 +27,7 @@ from berth_host.explain.simulated import SimulationAsked
 from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.model.fate import LoopErrors
+from berth_host.model.internal_error import LoopErrors
 from berth_host.questions.question_notes import note_about_members
 from berth_host.questions.questions import Questions
 from berth_host.questions.simulating import Simulation

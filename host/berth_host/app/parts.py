@@ -82,17 +82,17 @@ from berth_host.metrics import families
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, RealClock
-from berth_host.model.fate import Fate
+from berth_host.model.internal_error import Fate
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.evaluator import Evaluator
+from berth_host.preemption.evicting_pods import Preempting
 from berth_host.preemption.evictions import Evictions, EvictionSeams
 from berth_host.preemption.group_evaluator import GroupEvaluator
-from berth_host.preemption.preempting import Preempting
 from berth_host.preemption.victim_calls import VictimCalls
+from berth_host.queue.interfaces import QueueConfig, QueueObserver, QueueSeams
 from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import QueueConfig, QueueObserver, QueueSeams
 from berth_host.queue.wiring import QueueWiring
 from berth_host.shadow.following import ShadowFollower
 from berth_host.shadow.parts import (

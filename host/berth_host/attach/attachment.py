@@ -26,11 +26,12 @@ from typing import Final
 
 import grpc
 
+from berth_host.attach.attached_instance import Standing
 from berth_host.attach.audit import AuditTrail
 from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import dial, frames_to, offered, peer_at
-from berth_host.attach.feed import InstanceFeed
 from berth_host.attach.handshake import (
     ArgumentsRefusedError,
     DescriptorRefusedError,
@@ -40,8 +41,9 @@ from berth_host.attach.handshake import (
     with_arguments,
 )
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
-from berth_host.attach.keeper import Keeper, Signals, probe, watch_connection
+from berth_host.attach.interfaces import AttachSeams, LostError
 from berth_host.attach.peer import DialError, Peer
+from berth_host.attach.probing import Prober, Signals, probe, watch_connection
 from berth_host.attach.reconciling import TakenUp
 from berth_host.attach.remarks import Remarks
 from berth_host.attach.retrying import (
@@ -53,10 +55,8 @@ from berth_host.attach.retrying import (
     identity_of,
 )
 from berth_host.attach.routes import AttachedPlugin
-from berth_host.attach.seams import AttachSeams, LostError
-from berth_host.attach.standing import Standing
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State
-from berth_host.attach.wanted import Place
+from berth_host.attach.state_feed import InstanceFeed
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
@@ -446,7 +446,7 @@ class Attachment:
         ended = None if self.child is None else loop.create_task(self.child.ended())
         try:
             signals = Signals(self._trouble, self._stopping, ended, lambda: self._end_of(standing))
-            return await Keeper(link, self._first_name, signals, standing).run()
+            return await Prober(link, self._first_name, signals, standing).run()
         finally:
             tasks = [watch] if ended is None else [watch, ended]
             for task in tasks:

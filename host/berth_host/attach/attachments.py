@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.configured_places import Place, WantedPlugin
+from berth_host.attach.interfaces import AttachSeams
 from berth_host.attach.state import PlaceChange, Refusal, State, Swap
-from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
 
 # These bring gRPC, which a host without places never imports.
 if TYPE_CHECKING:
+    from berth_host.attach.attached_instance import Standing
     from berth_host.attach.attachment import Attachment
     from berth_host.attach.folder import SocketFolder
     from berth_host.attach.routes import AttachedPlugin, PluginRoute
-    from berth_host.attach.standing import Standing
 
 RESTORING_S: Final = 60.0
 """Seconds for which a lost plugin may still come back; settling waits that long."""
@@ -125,7 +125,7 @@ class Attachments:
         """
         if not self._wanted:
             return []
-        from berth_host.attach.trial import changed_places, try_place
+        from berth_host.attach.argument_check import changed_places, try_place
 
         places = changed_places(self._wanted, running._wanted)
         found = await asyncio.gather(*(try_place(place, self._seams) for place in places))

@@ -16,9 +16,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.struct_pb2 import Struct
 
+from berth_host.attach.configured_places import Place, WantedPlugin, WantedProfile
 from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, why_no_way_back
-from berth_host.attach.seams import HandleGrants, WayBack
-from berth_host.attach.wanted import Place, WantedPlugin, WantedProfile
+from berth_host.attach.interfaces import HandleGrants, WayBack
 from berth_host.rpc.call_rules import call_rules, deadlines_by_point
 from berth_host.rpc.served.grpc_transport import DEFAULT_CONCURRENCY
 

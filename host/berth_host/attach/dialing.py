@@ -27,9 +27,9 @@ from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.frames import framed_path
 
+from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.peer import DialError, Peer, PeerRefusedError
-from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.served.frames import FramedConnections
 from berth_host.rpc.served.link import channel_options

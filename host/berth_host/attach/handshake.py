@@ -34,8 +34,8 @@ from berth_sdk.wire.frames import FEATURE as FRAMED
 from berth_sdk.wire.message_limit import DEFAULT_BYTES, FLAG, MIN_BYTES
 from berth_sdk.wire.requests import TRIAL
 
+from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.remarks import Remarks
-from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.errors import HostError
 from berth_host.model.known_resources import misspelt
 

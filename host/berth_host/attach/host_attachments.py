@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.attachments import Attachments
+from berth_host.attach.configured_places import wanted_places
 from berth_host.attach.events import AttachmentEvents
-from berth_host.attach.feed import HostState
-from berth_host.attach.seams import AttachSeams, HandleGrants, LiveCycles, LostError
+from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycles, LostError
 from berth_host.attach.state import PlaceChange, Swap
-from berth_host.attach.wanted import wanted_places
+from berth_host.attach.state_feed import HostState
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.model.fate import Fate
+from berth_host.model.internal_error import Fate
 
 if TYPE_CHECKING:  # brings gRPC
     from berth_host.attach.routes import PluginRoute

@@ -19,9 +19,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from berth_host.attach.child import Child
 from berth_host.attach.configure import refuse
+from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import OFFERED, ArgumentsRefusedError, RefusedError
 from berth_host.attach.peer import DialError
-from berth_host.attach.wanted import Place
 from berth_host.log import get_logger
 from berth_host.log.hidden import hide, without_hidden
 from berth_host.rpc.served.grpc_errors import in_time, readable

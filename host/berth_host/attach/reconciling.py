@@ -20,8 +20,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_trial
 
+from berth_host.attach.interfaces import LiveCycle, LiveCycles, LostError
 from berth_host.attach.routes import AttachedPlugin
-from berth_host.attach.seams import LiveCycle, LiveCycles, LostError
 from berth_host.errors.plugins import PluginError, PluginProtocolError, PluginUnavailableError
 from berth_host.log import get_logger
 from berth_host.rpc.served.grpc_errors import is_unimplemented

@@ -12,8 +12,8 @@ import random
 import time
 from typing import Final, TypeAlias
 
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import socket_path
-from berth_host.attach.wanted import Place
 from berth_host.rpc.served.peer_user import socket_identity
 
 FIRST_S: Final = 1.0

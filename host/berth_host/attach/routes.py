@@ -21,12 +21,12 @@ from typing import TypeAlias
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.attach.seams import AttachListener
+from berth_host.attach.configured_places import WantedPlugin, WantedProfile
+from berth_host.attach.interfaces import AttachListener
 from berth_host.attach.state import Swap
-from berth_host.attach.wanted import WantedPlugin, WantedProfile
 from berth_host.log import get_logger
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleRecord
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox
 from berth_host.rpc.served.sender import LinkSender
@@ -52,7 +52,7 @@ class Offer:
     descriptor: Descriptor
     transports: dict[str, GrpcTransport]
     sender: LinkSender
-    conduct: Conduct
+    conduct: FailureRecord
     taken_up: Callable[[], None]
     judged: Callable[[], None]
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 import click
 from berth_sdk.extension_points import ExtensionPoint
 
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import dial
 from berth_host.attach.folder import Identity, sockets_in
 from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.peer import DialError
-from berth_host.attach.wanted import Place
 from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S
 from berth_host.cli.input_errors import fail
 from berth_host.cli.rendering.columns import columns

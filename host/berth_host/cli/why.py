@@ -25,7 +25,7 @@ from berth_host.cli.simulation import Finished
 from berth_host.cli.strictness import conclude, is_strict
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.explain.explanation import Explanation, explanation_of, rejected_nodes, too_small_nodes
-from berth_host.explain.group_answering import WORDS, group_answer, unknown_group_text
+from berth_host.explain.make_group_answer import WORDS, group_answer, unknown_group_text
 from berth_host.explain.nearest_fit import Shortage, counted_in, shortages
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from berth_host.attach.seams import LiveCycle
+from berth_host.attach.interfaces import LiveCycle
 from berth_host.cycle.loop import Scheduler
 from berth_host.cycle.schedule_one import BindingCycle
 from berth_host.framework.waiting_pods import WaitingPods

@@ -56,7 +56,7 @@ from berth_host.cycle.nominations import Nominations
 from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.cycle.readback import ReadBack
 from berth_host.cycle.repeating import Binder
-from berth_host.cycle.until import all_ended
+from berth_host.cycle.wait_for_tasks import all_ended
 from berth_host.errors.cluster import ClusterError, ConflictError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.errors.state import CacheError, InvariantError
@@ -71,14 +71,14 @@ from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
-from berth_host.model.fate import Fate
+from berth_host.model.internal_error import Fate
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
 from berth_host.queue.events import reservation_freed
+from berth_host.queue.interfaces import PodLister
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import PodLister
 from berth_host.rpc.cycle import POD_DELETED, Changes, Cycle, CycleEnd
 from berth_host.rpc.relay import LOST
 

@@ -20,7 +20,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from berth_host.endpoints.answer import (
+from berth_host.endpoints.heap import heap_text
+from berth_host.endpoints.request_response import (
     NO_SNIFF,
     Answer,
     Handler,
@@ -30,7 +31,6 @@ from berth_host.endpoints.answer import (
     not_found,
     text,
 )
-from berth_host.endpoints.heap import heap_text
 
 PREFIX: Final = "/debug/pprof/"
 MAX_PROFILE_S: Final = 60.0

@@ -1,7 +1,7 @@
 """`FrontDoor`: the connections of an HTTP port, from their acceptance to their end.
 
     Listener (limits, turns) -> TLS handshake -> aiohttp's RequestHandler -> requests
-    ended by: the client | a silence (patience.py) | the want of room | the end of its certificate
+    ended by: the client | a silence (idle_connections.py) | the want of room | the end of its certificate
 
 `server` and `loopback` answer the requests.
 """
@@ -21,10 +21,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 
-from berth_host.endpoints import patience
+from berth_host.endpoints import idle_connections
 from berth_host.endpoints.access import Certificate
 from berth_host.endpoints.certificates import ClientAuthorities
-from berth_host.endpoints.patience import HANDSHAKE_WITHIN_S, Patience
+from berth_host.endpoints.idle_connections import HANDSHAKE_WITHIN_S, Patience
 from berth_host.listening.connections import Connection, Connections, Phase
 from berth_host.listening.listener import TURNS_PER_S, Listener
 from berth_host.listening.turn_queue import TurnQueue
@@ -85,7 +85,7 @@ class FrontDoor:
             self.connections,
             self._open,
             turns_per_s=turns_per_s,
-            turn_within_s=patience.FIRST_WITHIN_S,
+            turn_within_s=idle_connections.FIRST_WITHIN_S,
         )
         self._listener.start()
 

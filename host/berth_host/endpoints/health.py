@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from berth_host.endpoints.answer import Answer, Request, not_found, text
+from berth_host.endpoints.request_response import Answer, Request, not_found, text
 from berth_host.log import get_logger
 from berth_host.metrics.slis import HealthMetrics
 from berth_host.model.sparing_lines import SparingLines

@@ -15,12 +15,12 @@ from typing import Final
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from berth_host.endpoints.answer import Answer, Handler, Request, failure, not_found
 from berth_host.endpoints.front_door import FrontDoor
 from berth_host.endpoints.pages import PREFIX as ANSWERS
-from berth_host.endpoints.sending import query_of, sent
+from berth_host.endpoints.request_response import Answer, Handler, Request, failure, not_found
 from berth_host.endpoints.ui import PATH, Ui
 from berth_host.endpoints.ui import PREFIX as PAGE
+from berth_host.endpoints.write_response import query_of, sent
 from berth_host.errors.endpoints import EndpointError
 from berth_host.listening.connections import Connections, limits_within
 from berth_host.listening.descriptors import descriptor_limit

@@ -16,18 +16,18 @@ from berth_host.attach.host_attachments import HostAttachments
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.secrets import masked
-from berth_host.endpoints.answer import Answer, Request, as_json, failure, not_found
+from berth_host.endpoints.request_response import Answer, Request, as_json, failure, not_found
 from berth_host.endpoints.watching import PERIOD_S, Listed, Watches
 from berth_host.errors.endpoints import QuestionError, UnknownObjectError
-from berth_host.explain.answering import pod_answer, unknown_text
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
-from berth_host.explain.group_answering import WORDS, group_answer, groups_answer, unknown_group_text
+from berth_host.explain.make_group_answer import WORDS, group_answer, groups_answer, unknown_group_text
+from berth_host.explain.make_pod_answer import pod_answer, unknown_text
 from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
+from berth_host.explain.pod_state import AnsweringHost
 from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuery, queue_answer
 from berth_host.explain.simulated import SimulationAsked
-from berth_host.explain.whereabouts import AnsweringHost
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
 from berth_host.metrics.plugin_stats import CallStats, PluginStats

@@ -21,8 +21,8 @@ import orjson
 from berth_sdk.query.v1 import query_pb2 as pb
 
 from berth_host.endpoints.access import Authentication, Authorization
-from berth_host.endpoints.answer import Answer, Request
 from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
+from berth_host.endpoints.request_response import Answer, Request
 from berth_host.errors.endpoints import BusyError, QuestionCutError, QuestionError
 from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
 from berth_host.listening.turn_queue import TurnQueue

@@ -22,13 +22,13 @@ from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
 from berth_host.config.secrets import masked_object
 from berth_host.endpoints.access import NoReviewer, Reviewer
-from berth_host.endpoints.answer import Answer, Request, as_json, text
 from berth_host.endpoints.debugging import PREFIX, Flagz, Profiling, Statusz, verbosity
 from berth_host.endpoints.health import PING, Check
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import PREFIX as ANSWERS
 from berth_host.endpoints.pages import Answers, HostOnPages
 from berth_host.endpoints.query_server import QueryServer
+from berth_host.endpoints.request_response import Answer, Request, as_json, text
 from berth_host.endpoints.server import EndpointServer
 from berth_host.endpoints.ui import PATH as UI_PATH
 from berth_host.endpoints.ui import PREFIX as UI

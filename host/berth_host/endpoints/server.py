@@ -23,7 +23,11 @@ from aiohttp.web_request import BaseRequest
 from cryptography import x509
 
 from berth_host.endpoints.access import Authentication, Authorization, NoReviewer, Reviewer
-from berth_host.endpoints.answer import (
+from berth_host.endpoints.certificates import ClientAuthorities, ServingCertificate, check_options
+from berth_host.endpoints.front_door import FrontDoor
+from berth_host.endpoints.health import KINDS, Check, Health
+from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.request_response import (
     Answer,
     Handler,
     Request,
@@ -33,11 +37,7 @@ from berth_host.endpoints.answer import (
     too_many,
     unauthorized,
 )
-from berth_host.endpoints.certificates import ClientAuthorities, ServingCertificate, check_options
-from berth_host.endpoints.front_door import FrontDoor
-from berth_host.endpoints.health import KINDS, Check, Health
-from berth_host.endpoints.options import ServingOptions
-from berth_host.endpoints.sending import query_of, sent
+from berth_host.endpoints.write_response import query_of, sent
 from berth_host.errors.endpoints import BusyError, EndpointError, ReviewError
 from berth_host.listening.connections import Connections, limits_within
 from berth_host.listening.descriptors import descriptor_limit

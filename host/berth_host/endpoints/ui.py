@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import Final
 
-from berth_host.endpoints.answer import NO_SNIFF, Answer, Request, failure, not_found
+from berth_host.endpoints.request_response import NO_SNIFF, Answer, Request, failure, not_found
 
 PATH: Final = "/ui"
 PREFIX: Final = f"{PATH}/"

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Itera
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from berth_host.endpoints.answer import NO_SNIFF, Answer, Request, failure
+from berth_host.endpoints.request_response import NO_SNIFF, Answer, Request, failure
 
 CONTENT_TYPE: Final = "text/event-stream"
 PERIOD_S: Final = 1.0

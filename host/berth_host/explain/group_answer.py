@@ -1,7 +1,7 @@
 """`GroupAnswer`: the answer about one pod group: its members against its minimum, and its last attempt.
 
-Made by `explain.group_answering`, sent as JSON (docs/reference/http-api.md), printed by `berth why podgroup`
-and read by `kubectl berth why podgroup`. Times are Unix seconds here, and RFC 3339 in the JSON.
+Made by `explain.make_group_answer`, sent as JSON (docs/reference/http-api.md), printed by `berth why
+podgroup` and read by `kubectl berth why podgroup`. Times are Unix seconds here, and RFC 3339 in the JSON.
 """
 
 from __future__ import annotations

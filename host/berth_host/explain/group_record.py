@@ -1,6 +1,6 @@
 """`GroupRecord`: the record of one attempt of a pod group; `GroupRecords`: the last one of each group.
 
-Made by the group's cycle, one for each group of the tree; read by `group_answering`.
+Made by the group's cycle, one for each group of the tree; read by `make_group_answer`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the nodes that lack the fewest resources for a pod that fits on no node.
 
-Called by `berth why` and by a running host (`answering`) with the nodes that only NodeResourcesFit rejected.
-Amounts are those of the cluster at that moment: cpu in milli, all else in base units.
+Called by `berth why` and by a running host (`make_pod_answer`) with the nodes that only NodeResourcesFit
+rejected. Amounts are those of the cluster at that moment: cpu in milli, all else in base units.
 """
 
 from __future__ import annotations

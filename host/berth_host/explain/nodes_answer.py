@@ -15,7 +15,7 @@ from berth_sdk.node import Node
 from berth_host.cache.node_info import NodeInfo
 from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
 from berth_host.explain.pod_answer import timestamp
-from berth_host.explain.whereabouts import AnsweringHost
+from berth_host.explain.pod_state import AnsweringHost
 
 COLUMNS: Final = ("node", "zone", "unschedulable", "taints", "allocatable", "requested")
 POD_COLUMNS: Final = ("verdict", "plugin", "reason", "score")

@@ -1,7 +1,7 @@
 """`PodAnswer`: a running host's answer about one pod: an `Explanation`, the pod's state and its history.
 
-Made by `explain.answering`, sent as JSON (docs/reference/http-api.md), read by `kubectl berth why`. Times are
-Unix seconds here, and RFC 3339 with microseconds in the JSON.
+Made by `explain.make_pod_answer`, sent as JSON (docs/reference/http-api.md), read by `kubectl berth why`.
+Times are Unix seconds here, and RFC 3339 with microseconds in the JSON.
 """
 
 from __future__ import annotations

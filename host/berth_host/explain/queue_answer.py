@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from berth_host.explain.diagnosis import NO_REASON
 from berth_host.explain.pod_answer import timestamp
-from berth_host.explain.whereabouts import AnsweringHost, retry_at_s
+from berth_host.explain.pod_state import AnsweringHost, retry_at_s
 from berth_host.queue.counts import GATED
 from berth_host.queue.group_entries import Aside
 from berth_host.queue.places import Place

@@ -31,8 +31,8 @@ from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.model.clock import Clock, Timer, rfc3339
 from berth_host.model.hold import Hold
+from berth_host.queue.interfaces import PodLister
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import PodLister
 
 log = get_logger()
 UNFIT_S: Final = 60.0

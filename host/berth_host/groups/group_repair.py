@@ -32,7 +32,7 @@ from berth_host.explain.group_answer import RepairState
 from berth_host.groups.gang_minimum import has_condition_of_now, is_of_earlier_group, minimum_before
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, rfc3339, sleep
-from berth_host.model.fate import Fate
+from berth_host.model.internal_error import Fate
 from berth_host.preemption.eligibility import disruption_mark
 from berth_host.preemption.victim_calls import Mark, VictimCalls
 

@@ -37,12 +37,12 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_assignments, encode_live_group
 from berth_sdk.wire.status import encode_status
 
-from berth_host.attach.feed import HostState
+from berth_host.attach.state_feed import HostState
 from berth_host.errors import HostError
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.reading import StateReader, readable
 from berth_host.handle.scenario_reader import ScenarioReader
-from berth_host.rpc.pace import Pace
+from berth_host.rpc.loop_slices import LoopSlices
 from berth_host.rpc.served.statuses import cut
 from berth_host.rpc.state_codec import CHUNK_BYTES
 
@@ -172,7 +172,7 @@ async def _chunks_of_pods(
     messages: Iterable[handle_pb2.WaitingPod | handle_pb2.NominatedPod],
 ) -> Chunks:
     """Yield responses of at most CHUNK_BYTES; a pod that is larger has one of its own."""
-    pace = Pace()
+    pace = LoopSlices()
     pods: list[Any] = []
     used = 0
     for message in messages:

@@ -16,10 +16,10 @@ from berth_sdk.selection import StateSelection
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.message_limit import MAX_BYTES
 
-from berth_host.attach.feed import HostState
+from berth_host.attach.state_feed import HostState
 from berth_host.errors.state import InvariantError
 from berth_host.handle.backend import UnknownNodesError
-from berth_host.rpc.pace import Pace
+from berth_host.rpc.loop_slices import LoopSlices
 from berth_host.rpc.state_codec import StateEncoder
 
 
@@ -59,7 +59,7 @@ class StateReader:
         """Yield nodes and objects, each of them whole in one chunk."""
         version = wire.encode_version(self.version)
         held: pb.NodeState | None = None
-        pace = Pace()
+        pace = LoopSlices()
         for part in self._encoder.chunks(self._changes, MAX_BYTES):
             if part is None:
                 await pace.step()

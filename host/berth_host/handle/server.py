@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
-from berth_host.attach.seams import WayBack
+from berth_host.attach.interfaces import WayBack
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams

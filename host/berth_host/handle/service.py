@@ -40,7 +40,7 @@ from berth_host.handle.calls import (
 from berth_host.handle.grants import Grant, Grants
 from berth_host.handle.rates import CALLS_PER_S, CallRates, RefusedRates
 from berth_host.handle.refusals import Refusals
-from berth_host.rpc.pace import Pace
+from berth_host.rpc.loop_slices import LoopSlices
 
 MAX_READS: Final = 4
 """Concurrent reads of the state and the nominations by one plugin: each keeps its data alive, however slowly
@@ -102,7 +102,9 @@ class HandleService:
             return await served if isawaitable(served) else served
         backend, plugin = self._seams.backend, request.plugin
         answers = []
-        pace = Pace()  # one call may hold hundreds of thousands of questions, which must not hold the loop
+        pace = (
+            LoopSlices()
+        )  # one call may hold hundreds of thousands of questions, which must not hold the loop
         for question in call.read(request, asking):
             if isinstance(question, Known):
                 answers.append(question.answer)

@@ -31,8 +31,8 @@ from berth_host.framework.filtering import sensitive
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.preemption import selection
-from berth_host.preemption.apart import victims_on
 from berth_host.preemption.budgets import Budget, Budgets, BudgetStore
+from berth_host.preemption.cross_node_units import victims_on
 from berth_host.preemption.dry_run import DryRun
 from berth_host.preemption.eligibility import UNDER_WAY, ineligible_reason
 from berth_host.preemption.kept_outcomes import KeptOutcomes, Outcomes

@@ -28,19 +28,19 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.pod_groups import GroupReader
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.cycle.pod_status import PodStatusWriter
-from berth_host.cycle.until import all_ended
+from berth_host.cycle.wait_for_tasks import all_ended
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
-from berth_host.model.fate import Fate
-from berth_host.preemption.preempting import Preempting
+from berth_host.model.internal_error import Fate
+from berth_host.preemption.evicting_pods import Preempting
 from berth_host.preemption.preemptor import POD, Preemptor
 from berth_host.preemption.victim_calls import Mark, VictimCalls, is_marked_for
 from berth_host.queue.events import PluginRequest
-from berth_host.queue.seams import PodLister
+from berth_host.queue.interfaces import PodLister
 from berth_host.rpc.cycle import Changes, Cycle
 
 log = get_logger()

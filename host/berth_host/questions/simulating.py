@@ -48,10 +48,10 @@ from berth_host.explain.simulated import (
 from berth_host.metrics.series import instant_s
 from berth_host.questions.ask_pod import Among, Found, search_pod
 from berth_host.questions.question_notes import notes_about
+from berth_host.queue.interfaces import Less
 from berth_host.queue.order import LessKey
-from berth_host.queue.questions import MAX_BATCH
+from berth_host.queue.plugin_calls import MAX_BATCH
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.queue.seams import Less
 
 SLICE_S: Final = 0.02
 """Seconds that a slice asks about pods while other pods wait, at least; one pod may take longer."""

@@ -7,7 +7,7 @@ Start with `SchedulingQueue` (scheduling_queue.py). The other modules are its pa
   and `moves` out of the pool
 - `in_flight` and `hints` (events, and the pods that they may help), with `events` and `registrations`
 - `nominator`, `flush_timers`, and `requests` (requeue requests of plugins)
-- `seams`: what the queue needs of other packages; `counts`: its numbers for metrics
+- `interfaces`: what the queue needs of other packages; `counts`: its numbers for metrics
 
 Around the queue: `wiring` and `questions` make its functions from plugins' clients, `reports` counts its
 reports.

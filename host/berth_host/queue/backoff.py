@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from berth_host.queue.heap import KeyedHeap
+from berth_host.queue.interfaces import QueueConfig
 from berth_host.queue.queued_pod import QueuedEntity
-from berth_host.queue.seams import QueueConfig
 
 SECOND_US: Final = 1_000_000
 

@@ -23,10 +23,10 @@ from berth_sdk.status import Code, Status
 from berth_host.metrics.series import instant_s
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.hints import Strategy
+from berth_host.queue.interfaces import DEFERRED, Deferred, Gate, GateQuestion, HintQuestion, QueueSeams
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
-from berth_host.queue.seams import DEFERRED, Deferred, Gate, GateQuestion, HintQuestion, QueueSeams
 
 
 @dataclass(frozen=True, slots=True)

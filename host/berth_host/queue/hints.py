@@ -15,10 +15,10 @@ from berth_sdk.pod import Pod
 from berth_host.metrics.series import instant_s
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
+from berth_host.queue.interfaces import DEFERRED, HintQuestion, HintVerdict, QueueSeams
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
-from berth_host.queue.seams import DEFERRED, HintQuestion, HintVerdict, QueueSeams
 
 
 class Strategy(IntEnum):

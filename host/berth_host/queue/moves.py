@@ -16,11 +16,11 @@ from berth_sdk.pod import Pod
 from berth_host.queue.events import FORCE_ACTIVATE, QueueEvent
 from berth_host.queue.gates import OpenMove
 from berth_host.queue.hints import Hints, Strategy
+from berth_host.queue.interfaces import Evicting, PreCheck
 from berth_host.queue.places import Place, Places
 from berth_host.queue.pool import Alike
 from berth_host.queue.queued_pod import QueuedEntity
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import Evicting, PreCheck
 
 
 class Moves:

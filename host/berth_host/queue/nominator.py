@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from berth_sdk.pod import Pod
 
+from berth_host.queue.interfaces import PodLister
 from berth_host.queue.nominated_columns import NominatedColumns
-from berth_host.queue.seams import PodLister
 
 
 class Nominator:

@@ -15,8 +15,8 @@ import itertools
 
 from berth_sdk.results import QueuedPod
 
+from berth_host.queue.interfaces import DEFERRED, Less, QueueSeams, SortKeyQuestion
 from berth_host.queue.queued_pod import QueuedEntity, SortKey
-from berth_host.queue.seams import DEFERRED, Less, QueueSeams, SortKeyQuestion
 
 _KEYED = 0
 _FALLBACK = 1

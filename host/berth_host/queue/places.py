@@ -23,12 +23,12 @@ from berth_host.queue.events import BACKOFF_COMPLETE
 from berth_host.queue.gates import UNANSWERED, Answered, Gates
 from berth_host.queue.heap import KeyedHeap
 from berth_host.queue.hints import Strategy
+from berth_host.queue.interfaces import QueueConfig, QueueSeams
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.order import PodOrder, is_awaited
 from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import GATED, QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
-from berth_host.queue.seams import QueueConfig, QueueSeams
 
 
 class Place(Enum):

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from berth_sdk.pod import Pod
 
+from berth_host.queue.interfaces import QueueProfile
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import QueueProfile
 
 _NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
 

@@ -26,7 +26,7 @@ SortKey = tuple[int, Any, int, int]
 """(keyed, fallback or awaited, the plugin's part, timestamp, order of arrival); see `order`."""
 
 HistoryEntry = tuple[int, str, str]
-"""(Unix microseconds, event, detail): one line of a pod's history; read by `whereabouts`."""
+"""(Unix microseconds, event, detail): one line of a pod's history; read by `explain.pod_state`."""
 GATED: Final = "gated"
 TRIED: Final = "tried"
 WAITING: Final = "waiting"

@@ -19,8 +19,8 @@ from berth_host.metrics.group_metrics import POD
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy
 from berth_host.queue.events import QueueEvent, label_of
+from berth_host.queue.interfaces import HintVerdict, QueueObserver
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.queue.seams import HintVerdict, QueueObserver
 
 log = get_logger()
 REASON: Final = "SortKeyMissing"

@@ -42,6 +42,15 @@ from berth_host.queue.flush_timers import FlushTimers
 from berth_host.queue.group_entries import Aside, GroupEntries, Held
 from berth_host.queue.hints import Hints, Strategy, strategy_of
 from berth_host.queue.in_flight import InFlight
+from berth_host.queue.interfaces import (
+    GateQuestion,
+    HintQuestion,
+    HintVerdict,
+    PreCheck,
+    QueueConfig,
+    QueueSeams,
+    SortKeyQuestion,
+)
 from berth_host.queue.moves import Moves
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.nominator import Nominator
@@ -51,15 +60,6 @@ from berth_host.queue.queued_pod import TRIED, QueuedEntity, QueuedPodInfo, pods
 from berth_host.queue.readiness import Readiness
 from berth_host.queue.registrations import Registration, RegistrationIndex
 from berth_host.queue.requests import PluginRequests
-from berth_host.queue.seams import (
-    GateQuestion,
-    HintQuestion,
-    HintVerdict,
-    PreCheck,
-    QueueConfig,
-    QueueSeams,
-    SortKeyQuestion,
-)
 from berth_host.rpc.hint_answer import HintAnswer
 
 log = get_logger()

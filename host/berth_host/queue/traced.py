@@ -16,8 +16,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import Code, Status
 from berth_sdk.wire.traces import TRACEPARENT
 
-from berth_host.queue.questions import PluginQuestions, QueueClient
-from berth_host.queue.seams import Deferred, GateQuestion, HintAsker, SortKeyQuestion
+from berth_host.queue.interfaces import Deferred, GateQuestion, HintAsker, SortKeyQuestion
+from berth_host.queue.plugin_calls import PluginQuestions, QueueClient
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.calls import PRE_ENQUEUE, QUEUEING_HINTS, SORT_KEYS
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer

@@ -12,18 +12,18 @@ from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENDER
 from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
-from berth_host.queue.questions import AnswerSink, PluginQuestions
+from berth_host.queue.interfaces import (
+    QueueProfile,
+    QueueSort,
+    SortKeyQuestion,
+)
+from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,
     registrations_of,
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.seams import (
-    QueueProfile,
-    QueueSort,
-    SortKeyQuestion,
-)
 from berth_host.queue.traced import TracedQuestions
 from berth_host.rpc.client import PluginClient
 from berth_host.tracing.live_spans import LiveSpans

@@ -5,7 +5,7 @@
 
 A breaker opens after `IN_A_ROW` failures in a row, or if half of at least `ENOUGH_CALLS` calls of the last
 `WINDOW_S` seconds failed. While a breaker is open, the failure policy applies at once, without a call. Only
-an answer that passed every check closes a breaker. Part of `Conduct`.
+an answer that passed every check closes a breaker. Part of `FailureRecord`.
 Source: M. Nygard, Release It!, "Circuit Breaker".
 """
 

@@ -2,8 +2,8 @@
 
 The client has a method for each call of the table (`calls`). The relay makes the call and checks the answer.
 If no answer came and the failure policy allows it, the client returns a substitute. The client also keeps
-early answers. Errors that escape: CycleRestartError. Called by `framework`, and by `queue.questions` for the
-queue's batches.
+early answers. Errors that escape: CycleRestartError. Called by `framework`, and by `queue.plugin_calls` for
+the batches of the queue.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
 from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord, EarlyScores, Part
-from berth_host.rpc.early import early_scores, early_verdicts, keep_early, keep_scores
+from berth_host.rpc.early_answers import early_scores, early_verdicts, keep_early, keep_scores
 from berth_host.rpc.group_client import GroupClient
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
 from berth_host.rpc.relay import PluginRelay, StandIn

@@ -33,13 +33,13 @@ from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.call_limits import Kind, Terms
 from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleRecord
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
-from berth_host.rpc.terms import Kind, Terms
 from berth_host.rpc.transport import Transport
 from berth_host.rpc.validate import Checker, ClusterFacts
 
@@ -435,7 +435,7 @@ class PluginRelay:
         if self.failing:
             self._recovered(call)
 
-    def _conduct(self, cycle: CycleRecord) -> Conduct | None:
+    def _conduct(self, cycle: CycleRecord) -> FailureRecord | None:
         """Return the conduct record of the instance that serves this cycle."""
         way: Transport | None = cycle.part(self._name).instance
         return None if way is None else way.conduct
@@ -496,7 +496,7 @@ class PluginRelay:
         return terms
 
 
-def _blame(conduct: Conduct | None, call: AnyCall, failure: PluginError) -> None:
+def _blame(conduct: FailureRecord | None, call: AnyCall, failure: PluginError) -> None:
     """Count a violation of the contract against the instance that answered."""
     if conduct is not None and isinstance(failure, PluginProtocolError):
         conduct.violated(f"{failure.detail} at {call.rpc}")

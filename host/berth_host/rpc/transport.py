@@ -15,8 +15,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.rpc.call import Call
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd, CycleRecord
+from berth_host.rpc.failure_record import FailureRecord
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")
@@ -47,7 +47,7 @@ class Transport(Protocol):
         ...
 
     @property
-    def conduct(self) -> Conduct | None:
+    def conduct(self) -> FailureRecord | None:
         """The conduct record of the instance; None: an in-process plugin, which is always called."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from berth_host.attach import retrying
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.rpc import conduct
+from berth_host.rpc import failure_record
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2, state_pb2
@@ -56,7 +56,7 @@ def configuration(where: str, *, args: str = "", policy: str = "Fail", permit: s
 @pytest.fixture(autouse=True)
 def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn the quarantine off, as the plugin violates the contract for some pods."""
-    monkeypatch.setattr(conduct, "VIOLATIONS", 1000)
+    monkeypatch.setattr(failure_record, "VIOLATIONS", 1000)
 
 
 @pytest.fixture(params=["in process", "served"])

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.attach import attachment, identity_calls, keeper, reconciling, retrying
+from berth_host.attach import attachment, identity_calls, probing, reconciling, retrying
 from berth_host.attach.state import State
-from berth_host.rpc import conduct
+from berth_host.rpc import failure_record
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.served.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef
@@ -253,9 +253,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attachments that try again at once, and look every few hundredths of a second."""
     monkeypatch.setattr(retrying, "FIRST_S", 0.05)
     monkeypatch.setattr(retrying, "MAX_S", 0.1)
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.2)
-    monkeypatch.setattr(keeper, "PROBE_S", 1.0)
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.2)
+    monkeypatch.setattr(probing, "PROBE_S", 1.0)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
     monkeypatch.setattr(retrying, "REJECTED_LOOK_S", 0.05)
     monkeypatch.setattr(identity_calls, "HANDSHAKE_S", 2.0)
     monkeypatch.setattr(identity_calls, "CONFIGURE_S", 2.0)
@@ -264,7 +264,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment, "DRAIN_GRACE_S", 2.0)
     # Each fault in turn, at one instance if it lives: quarantine would hide those that follow.
     for limit in ("VIOLATIONS", "DRIFTS"):
-        monkeypatch.setattr(conduct, limit, 10**6)
+        monkeypatch.setattr(failure_record, limit, 10**6)
 
 
 @contextlib.asynccontextmanager

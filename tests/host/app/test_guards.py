@@ -11,7 +11,7 @@ import pytest
 from berth_host.attach import retrying
 from berth_host.attach.attachment import Attachment
 from berth_host.attach.state import State
-from berth_host.explain.answering import pod_answer
+from berth_host.explain.make_pod_answer import pod_answer
 from berth_host.rpc.breaker import IN_A_ROW, BreakerState
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import queue_pb2, scheduling_pb2

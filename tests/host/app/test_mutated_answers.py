@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from berth_host.attach import keeper, retrying
+from berth_host.attach import probing, retrying
 from berth_host.groups.group_status import POD_GROUPS
-from berth_host.rpc import conduct
+from berth_host.rpc import failure_record
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served import outbox
 from berth_sdk.extension_points import ScoreNormalization
@@ -263,10 +263,10 @@ async def test_host_survives_any_answer_of_a_plugin(
     monkeypatch.setattr(ScriptedPlugin, "features", WAYS[way])
     # A storm is over long before an operator would have started another instance.
     for limit in ("VIOLATIONS", "DRIFTS"):
-        monkeypatch.setattr(conduct, limit, 10**6)
+        monkeypatch.setattr(failure_record, limit, 10**6)
     monkeypatch.setattr(retrying, "FIRST_S", 0.05)
     monkeypatch.setattr(retrying, "MAX_S", 0.1)
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.5)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.5)
     monkeypatch.setattr(outbox, "IDLE_END_S", 0.001)
     path = tmp_path / "p.sock"
     spent_s = spent_by_cycles(monkeypatch)

@@ -14,7 +14,7 @@ from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.events import QueueEvent
-from berth_host.queue.seams import QueueObserver
+from berth_host.queue.interfaces import QueueObserver
 from berth_host.simulation.settle import settle
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.kube_object import KubeObject

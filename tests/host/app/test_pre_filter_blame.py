@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.explain.answering import pod_answer
 from berth_host.explain.explanation import rejected_nodes
+from berth_host.explain.make_pod_answer import pod_answer
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_sdk.extension_points import Plugin
 from berth_sdk.status import Status

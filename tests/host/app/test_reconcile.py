@@ -280,7 +280,7 @@ async def test_standby_host_that_leads_sends_its_epoch_and_its_full_state(tmp_pa
 async def test_in_process_reconcile_lists_nothing_before_the_first_cycle() -> None:
     told: list[Any] = []
 
-    class Keeper:
+    class Prober:
         def reconcile(self, live: Any) -> None:
             told.append(list(live))
 
@@ -290,7 +290,7 @@ async def test_in_process_reconcile_lists_nothing_before_the_first_cycle() -> No
             told.append(pod.name)
             return SUCCESS
 
-    async with World([node("n1"), pod("web")], [Keeper]) as world:
+    async with World([node("n1"), pod("web")], [Prober]) as world:
         await world.settle()
         assert told == [[], "web"]
 

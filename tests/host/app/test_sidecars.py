@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from berth_host.endpoints.pages import plugins_answer
 from berth_host.model.user import User
-from berth_host.rpc.conduct import DRIFTS, VIOLATIONS
+from berth_host.rpc.failure_record import DRIFTS, VIOLATIONS
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess, plugin_environment

@@ -10,11 +10,11 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import keeper, retrying
+from berth_host.attach import probing, retrying
+from berth_host.attach.configured_places import Place
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.retrying import Backoff
 from berth_host.attach.state import State
-from berth_host.attach.wanted import Place
 from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
@@ -39,8 +39,8 @@ def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes and looks at refused places every few hundredths of a second."""
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
     monkeypatch.setattr(retrying, "REJECTED_LOOK_S", 0.05)
 
 
@@ -419,7 +419,7 @@ async def test_killed_child_is_started_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "CHILD_END_S", PATIENCE_S)
+    monkeypatch.setattr(probing, "CHILD_END_S", PATIENCE_S)
     async with attached_host(launched(serve_command(ECHO), "Echo")) as host:
         (place,) = host.attachments.places
         assert place.child is not None

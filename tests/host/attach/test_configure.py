@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from berth_host.attach.configure import accept, lacks_way_back, refuse, way_back_of
+from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, read_handshake
-from berth_host.attach.seams import WayBack
-from berth_host.attach.wanted import Place, WantedPlugin
+from berth_host.attach.interfaces import WayBack
 from berth_host.config.berth.configuration import TlsFiles
 from berth_host.rpc.call_rules import PointPolicy
 from berth_sdk.plugin.v1 import identity_pb2

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from berth_host.attach import retrying
+from berth_host.attach.configured_places import Place
 from berth_host.attach.state import State
-from berth_host.attach.wanted import Place
 from berth_sdk.serve.server import PluginServer
 from support.attached import AttachedHost, attached_host, launched, wanted
 from support.echo_plugin import Echo

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import check_socket, dial, offered, peer_at, socket_path
 from berth_host.attach.peer import DialError, Peer
-from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles, Transport
 from berth_host.rpc.served.frames import FramedConnections
 from berth_sdk.serve.server import PluginServer

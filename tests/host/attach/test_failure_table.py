@@ -19,7 +19,7 @@ from typing import Any
 
 import berth_host
 import pytest
-from berth_host.attach import keeper
+from berth_host.attach import probing
 from berth_host.attach.state import State
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.call_rules import PointPolicy, Policy
@@ -111,7 +111,7 @@ async def test_row_18_copy_of_another_version_is_brought_to_the_cycles_version(
 async def test_row_18_repair_is_made_once_a_call_and_the_rest_heals_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
     plugin = ScriptedPlugin(descriptor("Demo", "FILTER"))
     path = tmp_path / "p.sock"
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:

@@ -15,9 +15,9 @@ import pytest
 from berth_host.attach import folder as folder_module
 from berth_host.attach.attachment import Attachment
 from berth_host.attach.attachments import Condition
+from berth_host.attach.configured_places import Place
 from berth_host.attach.folder import SocketFolder
 from berth_host.attach.state import State
-from berth_host.attach.wanted import Place
 from support.attached import AttachedHost, attached_host, wanted
 from support.plugin_processes import PluginProcess
 from support.waiting import PATIENCE_S, until

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import (
     LONGEST_WISH_S,
     MAX_NAME_LENGTH,
@@ -16,7 +17,6 @@ from berth_host.attach.handshake import (
     with_arguments,
 )
 from berth_host.attach.remarks import MAX_REMARKS
-from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (

@@ -11,15 +11,15 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.attach import attachment, keeper, retrying
+from berth_host.attach import attachment, probing, retrying
+from berth_host.attach.configured_places import Place
+from berth_host.attach.interfaces import LiveCycle
 from berth_host.attach.retrying import Backoff
-from berth_host.attach.seams import LiveCycle
 from berth_host.attach.state import State
-from berth_host.attach.wanted import Place
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
-from berth_host.rpc.conduct import VIOLATIONS
 from berth_host.rpc.cycle import Cycle, CycleEnd
+from berth_host.rpc.failure_record import VIOLATIONS
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.results import QueuedPod
 from berth_sdk.testing.builders import make_pod
@@ -32,8 +32,8 @@ ALL = ("FILTER", "RESERVE", "PERMIT", "PRE_BIND", "POST_BIND")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
 
 
 def versions(old: tuple[str, ...] = ALL, new: tuple[str, ...] = ALL) -> tuple[ScriptedPlugin, ScriptedPlugin]:

@@ -9,10 +9,10 @@ from threading import Event
 import grpc
 import pytest
 from berth_host.attach import identity_calls, retrying
+from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import dial
 from berth_host.attach.identity_calls import Greeting, IdentityCalls
 from berth_host.attach.peer import DialError
-from berth_host.attach.wanted import Place
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.serve.server import PluginServer

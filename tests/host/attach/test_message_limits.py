@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from berth_host.attach.attachments import Condition
 from berth_host.attach.handshake import RefusedError, read_handshake
-from berth_host.attach.seams import WayBack
+from berth_host.attach.interfaces import WayBack
 from berth_host.attach.state import State
 from berth_host.config.berth.configuration import Transport
 from berth_host.rpc.call_rules import PointPolicy, Policy

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import structlog
 from berth_host.attach import attachment, reconciling
+from berth_host.attach.configured_places import Place
 from berth_host.attach.peer import Peer
 from berth_host.attach.state import State
-from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import Transport
 from berth_sdk.status import Code
 from hypothesis import given, note, settings

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from berth_host.attach import retrying
+from berth_host.attach.configured_places import Place
 from berth_host.attach.retrying import (
     Backoff,
     Identity,
@@ -17,7 +18,6 @@ from berth_host.attach.retrying import (
     identity_of,
     is_successor,
 )
-from berth_host.attach.wanted import Place
 from support.attached import wanted
 from support.waiting import PATIENCE_S
 

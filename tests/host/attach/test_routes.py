@@ -10,7 +10,7 @@ from berth_host.attach.routes import Offer, chosen, on_trial
 from berth_host.errors.plugins import PluginUnavailableError
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.calls import FILTER
-from berth_host.rpc.conduct import Conduct
+from berth_host.rpc.failure_record import FailureRecord
 
 
 def offer(started_at_s: float, order: int = 0) -> Offer:
@@ -21,7 +21,7 @@ def offer(started_at_s: float, order: int = 0) -> Offer:
         descriptor=cast(Any, None),
         transports={},
         sender=cast(Any, None),
-        conduct=Conduct("P", lambda: None),
+        conduct=FailureRecord("P", lambda: None),
         taken_up=lambda: None,
         judged=lambda: None,
     )
@@ -66,7 +66,7 @@ def test_where_none_is_well_the_newest_is_asked_and_none_in_quarantine() -> None
 def test_newer_one_gets_one_cycle_that_may_close_its_circuit_and_the_older_one_the_others() -> None:
     """Otherwise an older instance would keep the calls forever after a short fault."""
     now_s = 0.0
-    conduct = Conduct("P", lambda: None, lambda: now_s)
+    conduct = FailureRecord("P", lambda: None, lambda: now_s)
     old, new = offer(10.0), replace(offer(20.0), conduct=conduct)
     for _ in range(IN_A_ROW):
         with contextlib.suppress(PluginUnavailableError), conduct.watched(FILTER):

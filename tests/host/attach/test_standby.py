@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.attach import attachment as attachment_module
-from berth_host.attach import keeper
+from berth_host.attach import probing
 from berth_host.attach.state import State
 from berth_host.errors.plugins import PluginError
 from berth_host.rpc.calls import FILTER
@@ -28,8 +28,8 @@ TERM = ["Handshake", "Configure", "SyncState", "Probe", "Reconcile"]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks and probes every few hundredths of a second."""
     monkeypatch.setattr(attachment_module, "STANDBY_LOOK_S", 0.02)
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
 
 
 @asynccontextmanager

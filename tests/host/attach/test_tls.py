@@ -12,12 +12,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from berth_host.attach import keeper, retrying
+from berth_host.attach import probing, retrying
+from berth_host.attach.configured_places import Place
+from berth_host.attach.interfaces import WayBack
 from berth_host.attach.peer import DialError
-from berth_host.attach.seams import WayBack
 from berth_host.attach.state import State
 from berth_host.attach.tls import Renewal, behind_tls, channel_credentials, names_of, own_certificate, trust
-from berth_host.attach.wanted import Place
 from berth_host.config.berth.configuration import TlsFiles
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
@@ -185,7 +185,7 @@ async def test_row_27_a_certificate_that_goes_bad_is_found_with_the_next_connect
 async def test_row_27_replaced_files_take_effect_on_a_connection_that_stands(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
     with capture_logs() as logs:
         async with served(party) as address, attached_host(party.place(address)) as host:
             (attachment,) = host.attachments.places
@@ -205,7 +205,7 @@ async def test_row_27_replaced_files_take_effect_on_a_connection_that_stands(
 async def test_row_27_a_certificate_that_expires_ends_the_connection_that_it_was_made_with(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
     async with served(party) as address, attached_host(party.place(address)) as host:
         (attachment,) = host.attachments.places
         assert condition(host) == (State.ACTIVE, "")

@@ -13,8 +13,8 @@ from berth_host.config.emulation import EMULATIONS, NO_EMULATION
 from berth_host.config.host_rules import RULES_1_36, RULES_1_37, HostRules
 from berth_host.errors.cluster import ConflictError, RepeatableError
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.interfaces import GateQuestion, QueueConfig
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import GateQuestion, QueueConfig
 from berth_sdk import Pod
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, UNSCHEDULED_POD, ActionType
 from berth_sdk.kube_object import ObjectRef

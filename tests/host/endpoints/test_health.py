@@ -10,8 +10,8 @@ import pytest
 from berth_host import log
 from berth_host.attach.state import State
 from berth_host.config.loading import default_configuration, load_configuration
-from berth_host.endpoints.answer import Answer, Request, text
 from berth_host.endpoints.health import Check
+from berth_host.endpoints.request_response import Answer, Request, text
 from support.hosts import World
 from support.serving import FakeProcess, KnownUsers, Served, served
 

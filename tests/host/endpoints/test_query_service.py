@@ -16,12 +16,12 @@ import pytest
 from berth_host.app import Host
 from berth_host.endpoints import query_service
 from berth_host.endpoints.access import Authentication, Authorization
-from berth_host.endpoints.answer import Request
 from berth_host.endpoints.certificates import self_signed
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.pages import Answers
 from berth_host.endpoints.query_server import MOST_STREAMS, STALLED_S, QueryServer
 from berth_host.endpoints.query_service import MOST_CALLS, Gate, OpenGate, QueryService, ReviewingGate
+from berth_host.endpoints.request_response import Request
 from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import EndpointError

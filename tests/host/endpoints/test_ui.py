@@ -11,9 +11,9 @@ import berth_host
 import pytest
 import pytest_asyncio
 from berth_host.config.loading import default_configuration
-from berth_host.endpoints.answer import Answer, Request, as_json
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.options import ServingOptions
+from berth_host.endpoints.request_response import Answer, Request, as_json
 from berth_host.errors.endpoints import EndpointError
 from berth_host.model.user import User
 from support.serving import FakeProcess, FakeSettings, KnownUsers, Served, served

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 from berth_host.endpoints import watching
-from berth_host.endpoints.answer import Answer, Request, failure
 from berth_host.endpoints.loopback import LoopbackServer
+from berth_host.endpoints.request_response import Answer, Request, failure
 from berth_host.endpoints.watching import Listed, Watches
 from support.waiting import PATIENCE_S, until
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from berth_host.attach.state import State
-from berth_host.rpc.conduct import VIOLATIONS
+from berth_host.rpc.failure_record import VIOLATIONS
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from google.protobuf.message import Message

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from berth_host.attach import keeper
+from berth_host.attach import probing
 from berth_host.attach.state import State
 from support.faults import (
     FailingProcess,
@@ -62,7 +62,7 @@ async def test_row_23_probes_alone_notice_a_stopped_plugin_and_that_it_goes_on(
 ) -> None:
     """Nobody asks it anything else in the meantime."""
     for name, value in (("PROBE_PERIOD_S", 0.2), ("PROBE_S", 0.2), ("TICK_S", 0.05)):
-        monkeypatch.setattr(keeper, name, value)
+        monkeypatch.setattr(probing, name, value)
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="filter")
     async with running(plugin), World([node("n0")], configuration=text) as world:

@@ -272,7 +272,7 @@ async def test_pre_score_failure_ends_the_cycle() -> None:
     assert status == Status.error('running PreScore plugin "Fails": broken')
 
 
-class Keeper:
+class Prober:
     """A Reserve plugin that notes the order of calls."""
 
     calls: list[str]
@@ -289,16 +289,16 @@ class Keeper:
 async def test_reserve_stops_at_the_first_failure_and_unreserve_reaches_all_in_reverse() -> None:
     calls: list[str] = []
 
-    class One(Keeper):
+    class One(Prober):
         pass
 
-    class Two(Keeper):
+    class Two(Prober):
         answer = Status.unschedulable("no")
 
-    class Three(Keeper):
+    class Three(Prober):
         pass
 
-    Keeper.calls = calls
+    Prober.calls = calls
     framework = framework_of([One(), Two(), Three()])
     cycle = cycle_of(POD, NODES)
     status = await framework.run_reserve(cycle, "n0")
@@ -314,10 +314,10 @@ async def test_reserve_stops_at_the_first_failure_and_unreserve_reaches_all_in_r
 
 
 async def test_reserve_without_a_decision_is_an_error() -> None:
-    class Mute(Keeper):
+    class Mute(Prober):
         answer = None  # type: ignore[assignment]  # what a careless author returns
 
-    Keeper.calls = []
+    Prober.calls = []
     status = await framework_of([Mute()]).run_reserve(cycle_of(POD, NODES), "n0")
     assert status.code is Code.ERROR
     assert 'Reserve plugin "Mute"' in status.message

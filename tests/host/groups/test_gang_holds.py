@@ -12,9 +12,9 @@ from berth_host.app.reload import reload
 from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.config.loading import load_configuration
-from berth_host.explain.answering import pod_answer
 from berth_host.explain.group_answer import GroupAnswer
-from berth_host.explain.group_answering import group_answer
+from berth_host.explain.make_group_answer import group_answer
+from berth_host.explain.make_pod_answer import pod_answer
 from berth_host.explain.pod_answer import PodAnswer
 from berth_host.groups.gang_holds import NO_ROOM, REST_S, Roomless
 from berth_sdk.kube_object import ObjectRef

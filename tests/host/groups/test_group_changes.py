@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pytest
-from berth_host.explain.group_answering import group_answer
+from berth_host.explain.make_group_answer import group_answer
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod

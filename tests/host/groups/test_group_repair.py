@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from berth_host.cluster.port import EventRecord
-from berth_host.explain.group_answering import group_answer
+from berth_host.explain.make_group_answer import group_answer
 from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL

@@ -10,7 +10,7 @@ import pytest
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.handle.in_process import InProcessHandle
-from berth_host.handle.nobody import NoHost
+from berth_host.handle.null_backend import NoHost
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.kube_object import ObjectRef

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from berth_host.handle import calls
 from berth_host.log.hidden import MASK, forget, hide
-from berth_host.rpc import pace
+from berth_host.rpc import loop_slices
 from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import handle_pb2, scheduling_pb2
@@ -356,7 +356,7 @@ async def test_a_call_about_many_pods_does_not_hold_the_loop(
     rpc: str, request_of: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few megabytes are hundreds of thousands of decisions, and other plugins have deadlines meanwhile."""
-    monkeypatch.setattr(pace, "STEP_S", 0.0)
+    monkeypatch.setattr(loop_slices, "STEP_S", 0.0)
     turns = 0
     seen: list[int] = []
 

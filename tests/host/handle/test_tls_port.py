@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from berth_bench.versus.real_servers import free_port
+from berth_host.attach.interfaces import WayBack
 from berth_host.attach.peer import DialError
-from berth_host.attach.seams import WayBack
 from berth_host.config.berth.configuration import HandleListener, TlsFiles
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams

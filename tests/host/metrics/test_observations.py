@@ -10,8 +10,8 @@ import pytest
 from berth_host.config.emulation import METRICS_1_37
 from berth_host.metrics import points as points_module
 from berth_host.metrics.exposition import Exposition
+from berth_host.queue.interfaces import QueueObserver
 from berth_host.queue.reports import QueueMetrics, SortReports
-from berth_host.queue.seams import QueueObserver
 from berth_sdk import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Code, Status

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted
+from berth_host.queue.interfaces import DEFERRED, Deferred, GateQuestion, HintQuestion
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import DEFERRED, Deferred, GateQuestion, HintQuestion
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes

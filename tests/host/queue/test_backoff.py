@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from berth_host.queue.backoff import SECOND_US, Backoff, BackoffQueue
+from berth_host.queue.interfaces import QueueConfig
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
-from berth_host.queue.seams import QueueConfig
 from support.queue_parts import a_pod
 
 

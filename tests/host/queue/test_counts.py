@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from berth_host.queue.counts import NO_PLUGIN
-from berth_host.queue.seams import GateQuestion
+from berth_host.queue.interfaces import GateQuestion
 from berth_sdk.status import Status
 from support.queue_parts import Plugins, QueueBench
 

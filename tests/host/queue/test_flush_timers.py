@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.seams import QueueConfig
+from berth_host.queue.interfaces import QueueConfig
 from support.queue_parts import QueueBench
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.interfaces import Gate, GateQuestion
 from berth_host.queue.queued_pod import pods_of
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import Gate, GateQuestion
 from berth_sdk.events import TARGET_POD, ActionType
 from berth_sdk.status import Status
 from support.queue_parts import NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added

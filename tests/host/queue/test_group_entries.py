@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted
 from berth_host.queue.group_entries import Aside
+from berth_host.queue.interfaces import GateQuestion, HintQuestion
 from berth_host.queue.places import Place
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import GateQuestion, HintQuestion
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, PodGroup

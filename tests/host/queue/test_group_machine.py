@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.group_entries import Aside
+from berth_host.queue.interfaces import GateQuestion, QueueConfig
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import GateQuestion, QueueConfig
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, PodGroup

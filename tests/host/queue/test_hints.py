@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.interfaces import HintQuestion, HintVerdict, QueueConfig
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import HintQuestion, HintVerdict, QueueConfig
 from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.events import ASSIGNED_POD, ActionType
 from berth_sdk.selectors import LabelSelector

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from berth_host.queue.interfaces import DEFERRED, Deferred, QueueSort, SortKeyQuestion
 from berth_host.queue.queued_pod import pods_of
-from berth_host.queue.seams import DEFERRED, Deferred, QueueSort, SortKeyQuestion
 from berth_sdk.results import QueuedPod
 from support.queue_parts import Plugins, QueueBench, a_pod, node_added
 

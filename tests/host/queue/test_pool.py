@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from berth_host.queue.interfaces import QueueProfile
 from berth_host.queue.pool import Alike, UnschedulablePool
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.queue.seams import QueueProfile
 from berth_sdk.parsing.pod_spec import DEFAULT_SCHEDULER_NAME
 from berth_sdk.pod import Pod
 from berth_sdk.signature import wishes

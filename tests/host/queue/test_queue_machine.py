@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from berth_host.queue.events import QueueEvent
+from berth_host.queue.interfaces import GateQuestion, QueueConfig
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
-from berth_host.queue.seams import GateQuestion, QueueConfig
 from berth_sdk.events import TARGET_POD, ActionType
 from berth_sdk.status import Status
 from hypothesis import settings

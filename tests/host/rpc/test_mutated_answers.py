@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import structlog
-from berth_host.attach.feed import InstanceFeed
+from berth_host.attach.state_feed import InstanceFeed
 from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProtocolError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS

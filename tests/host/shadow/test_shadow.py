@@ -12,7 +12,7 @@ from berth_host.cluster.port import EventRecord
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.errors.state import InvariantError
-from berth_host.explain.answering import pod_answer
+from berth_host.explain.make_pod_answer import pod_answer
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.shadow.record import ShadowOutcome
 from berth_sdk.cycle_state import CycleState

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 from berth_bench.ui.chromium import Page
-from berth_host.endpoints.answer import Answer, Handler, Request, failure
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.pages import Answers
+from berth_host.endpoints.request_response import Answer, Handler, Request, failure
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod

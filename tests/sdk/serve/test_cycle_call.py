@@ -37,7 +37,7 @@ def rejected_names(verdicts: spb.NodeVerdicts) -> list[str]:
 # --- what is missing -------------------------------------------------------------------------------
 
 
-class Keeper(Plugin):
+class Prober(Plugin):
     """Writes in Filter, reads in Reserve; a token if the pod asks for one."""
 
     calls: ClassVar[list[str]] = []
@@ -66,22 +66,22 @@ class NeedsObject(Plugin):
 def reserve(
     host: RawHost, pod: Pod, cycle_id: str, token: bytes = b"", *, complete: bool = True
 ) -> spb.ReserveResponse:
-    context = host.ctx("Keeper", pod, cycle_id, complete=complete, plugin_token=token)
+    context = host.ctx("Prober", pod, cycle_id, complete=complete, plugin_token=token)
     return host.scheduling.Reserve(spb.ReserveRequest(ctx=context, node_name="n0"))
 
 
 def test_without_the_version_asked_for_nothing_is_executed(serve: Serve) -> None:
-    Keeper.calls.clear()
-    host = serve(Keeper).host
+    Prober.calls.clear()
+    host = serve(Prober).host
     host.attach()
     host.version = pb.StateVersion(epoch=7, generation=3)
-    reply = host.filter("Keeper", POD)
+    reply = host.filter("Prober", POD)
     assert list(reply.ctx.missing) == [pb.MISSING_STATE]
     assert not reply.ctx.HasField("have")
     host.give_nodes(*NODES, generation=2)
     host.version = pb.StateVersion(epoch=7, generation=3)
-    reply = host.filter("Keeper", POD)
-    assert (list(reply.ctx.missing), reply.ctx.have.generation, Keeper.calls) == ([pb.MISSING_STATE], 2, [])
+    reply = host.filter("Prober", POD)
+    assert (list(reply.ctx.missing), reply.ctx.have.generation, Prober.calls) == ([pb.MISSING_STATE], 2, [])
 
 
 def test_a_call_brings_its_delta_once(serve: Serve) -> None:
@@ -103,19 +103,19 @@ def test_a_call_brings_its_delta_once(serve: Serve) -> None:
 
 
 def test_an_unknown_pod_is_asked_for_and_remembered_for_the_whole_instance(serve: Serve) -> None:
-    host = serve(Keeper, Spotless).host
+    host = serve(Prober, Spotless).host
     host.attach()
     host.give_nodes(*NODES)
-    assert list(host.filter("Keeper", POD, complete=False).ctx.missing) == [pb.MISSING_POD]
-    assert not host.filter("Keeper", POD).ctx.missing
+    assert list(host.filter("Prober", POD, complete=False).ctx.missing) == [pb.MISSING_POD]
+    assert not host.filter("Prober", POD).ctx.missing
     assert not host.filter("Spotless", POD, complete=False).ctx.missing
 
 
 def test_a_plugin_that_needs_the_object_asks_for_it(serve: Serve) -> None:
-    host = serve(Keeper, NeedsObject).host
+    host = serve(Prober, NeedsObject).host
     host.attach()
     host.give_nodes(*NODES)
-    host.filter("Keeper", POD)
+    host.filter("Prober", POD)
     assert list(host.filter("NeedsObject", POD, complete=False).ctx.missing) == [pb.MISSING_POD]
     item = KubeObject("v1", "Pod", parsed={"spec": {"hostname": "here"}})
     reply = host.filter("NeedsObject", POD, item=wire.encode_object(item))
@@ -134,18 +134,18 @@ def test_another_process_goes_on_with_a_cycle_unless_memory_was_lost(
     tmp_path: Any, serve: Serve, keep: str, want: list[int], seen: str | None
 ) -> None:
     pod = Pod(name="web", uid="u1", labels={"keep": keep})
-    host = serve(Keeper).host
+    host = serve(Prober).host
     host.attach()
     host.give_nodes(*NODES)
-    token = host.filter("Keeper", pod).ctx.plugin_token
+    token = host.filter("Prober", pod).ctx.plugin_token
     assert reserve(host, pod, "c1", token, complete=False).ctx.status.code == pb.PluginStatus.CODE_SUCCESS
-    with Serving(tmp_path, Keeper, name="second") as second:
+    with Serving(tmp_path, Prober, name="second") as second:
         second.host.attach()
         second.host.give_nodes(*NODES)
-        Keeper.calls.clear()
+        Prober.calls.clear()
         reply = reserve(second.host, pod, "c1", token)
         assert list(reply.ctx.missing) == want
-        assert Keeper.calls == ([seen] if seen else [])
+        assert Prober.calls == ([seen] if seen else [])
 
 
 # --- tokens, shared keys, ends ---------------------------------------------------------------------
@@ -192,21 +192,21 @@ def test_published_and_shared_values_travel(serve: Serve) -> None:
 
 
 def test_ended_cycles_are_forgotten(serve: Serve) -> None:
-    serving = serve(Keeper)
+    serving = serve(Prober)
     host = serving.host
     host.attach()
     host.give_nodes(NODES[0])
     for i in range(5):
         ended = [pb.CycleEnd(cycle_id=f"c{i - 1}")]
-        host.filter("Keeper", POD, f"c{i}", ended=ended)
+        host.filter("Prober", POD, f"c{i}", ended=ended)
     assert len(serving.server.instance.cycles) == 1
-    host.scheduling.EndCycles(spb.EndCyclesRequest(plugin="Keeper", ended=[pb.CycleEnd(cycle_id="c4")]))
+    host.scheduling.EndCycles(spb.EndCyclesRequest(plugin="Prober", ended=[pb.CycleEnd(cycle_id="c4")]))
     assert len(serving.server.instance.cycles) == 0
 
 
 @pytest.mark.slow
 def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
-    serving = serve(Keeper)
+    serving = serve(Prober)
     host = serving.host
     host.attach()
     host.give_nodes(NODES[0])
@@ -217,7 +217,7 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
         if i == 500:
             gc.collect()
             objects = len(gc.get_objects())
-        host.filter("Keeper", pod, f"c{i}", ended=[pb.CycleEnd(cycle_id=f"c{i - 1}")])
+        host.filter("Prober", pod, f"c{i}", ended=[pb.CycleEnd(cycle_id=f"c{i - 1}")])
         sizes.add((len(instance.cycles), instance.cycles.undone_count, len(instance.introduced)))
     gc.collect()
     assert max(sizes) == (1, 0, 1)
@@ -225,10 +225,10 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
 
 
 def test_cycle_of_no_pod_and_no_group_is_refused_in_plain_words(serve: Serve) -> None:
-    host = serve(Keeper).host
+    host = serve(Prober).host
     host.attach()
     host.give_nodes(*NODES)
-    context = host.ctx("Keeper", POD)
+    context = host.ctx("Prober", POD)
     context.ClearField("pod")
     with pytest.raises(grpc.RpcError, match="a call about neither a pod nor a group"):
         host.scheduling.Filter(spb.FilterRequest(ctx=context))

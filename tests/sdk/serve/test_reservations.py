@@ -21,7 +21,7 @@ from .conftest import Serve
 POD = Pod(name="web", namespace="shop", uid="u1", labels={"app": "web"})
 
 
-class Keeper(Plugin):
+class Prober(Plugin):
     """Counts reservations by pod; `broken` makes unreserve raise."""
 
     held: ClassVar[dict[str, str]] = {}
@@ -53,16 +53,16 @@ class Keeper(Plugin):
 
 @pytest.fixture
 def host(serve: Serve) -> RawHost:
-    Keeper.held.clear()
-    Keeper.told.clear()
-    Keeper.broken = False
-    host = serve(Keeper).host
+    Prober.held.clear()
+    Prober.told.clear()
+    Prober.broken = False
+    host = serve(Prober).host
     host.attach()
     return host
 
 
 def reserve(host: RawHost, cycle_id: str = "c1", pod: Pod = POD) -> pb.PluginStatus.Code.ValueType:
-    request = spb.ReserveRequest(ctx=host.ctx("Keeper", pod, cycle_id), node_name="n0")
+    request = spb.ReserveRequest(ctx=host.ctx("Prober", pod, cycle_id), node_name="n0")
     return host.scheduling.Reserve(request, timeout=TIMEOUT_S).ctx.status.code
 
 
@@ -72,61 +72,61 @@ def unreserve(host: RawHost, *cycle_ids: str, token: bytes = b"") -> list[str]:
         spb.UnreserveItem(cycle_id=cycle_id, pod=ref, node_name="n0", plugin_token=token)
         for cycle_id in cycle_ids
     ]
-    request = spb.UnreserveRequest(plugin="Keeper", items=items)
+    request = spb.UnreserveRequest(plugin="Prober", items=items)
     return list(host.scheduling.Unreserve(request, timeout=TIMEOUT_S).done_cycle_ids)
 
 
 def reconcile(host: RawHost, *live: state_pb2.LiveReservation) -> list[str]:
-    request = state_pb2.ReconcileRequest(plugin="Keeper", host_epoch=7, live=live, last=True)
+    request = state_pb2.ReconcileRequest(plugin="Prober", host_epoch=7, live=live, last=True)
     return list(host.state.Reconcile(iter([request]), timeout=TIMEOUT_S).unknown_cycle_ids)
 
 
 def test_unreserve_gets_the_state_of_its_cycle(host: RawHost) -> None:
     reserve(host)
     assert unreserve(host, "c1") == ["c1"]
-    assert Keeper.told == [("unreserve", "c1", "u1", "n0", None)]
-    assert Keeper.held == {}
+    assert Prober.told == [("unreserve", "c1", "u1", "n0", None)]
+    assert Prober.held == {}
 
 
 def test_a_repeated_unreserve_is_done_without_asking_again(host: RawHost) -> None:
     reserve(host)
     for _ in range(10):
         assert unreserve(host, "c1") == ["c1"]
-    assert len(Keeper.told) == 1
+    assert len(Prober.told) == 1
 
 
 def test_an_unknown_cycle_is_done_and_the_plugin_told_what_is_known(host: RawHost) -> None:
     assert unreserve(host, "c1", token=b"token") == ["c1"]
     assert unreserve(host, "c2", token=MEMORY_TOKEN) == ["c2"]
-    assert Keeper.told == [("unreserve", "c1", "u1", None, b"token"), ("unreserve", "c2", "u1", None, None)]
+    assert Prober.told == [("unreserve", "c1", "u1", None, b"token"), ("unreserve", "c2", "u1", None, None)]
 
 
 def test_a_reserve_that_arrives_after_its_unreserve_is_refused(host: RawHost) -> None:
     unreserve(host, "c1")
     assert reserve(host) == pb.PluginStatus.CODE_ERROR
-    assert Keeper.held == {}
+    assert Prober.held == {}
     assert reserve(host, "c2") == pb.PluginStatus.CODE_SUCCESS
 
 
 def test_reservation_that_could_not_be_undone_is_not_listed_and_asked_again(host: RawHost) -> None:
     reserve(host)
-    Keeper.broken = True
-    with pytest.raises(grpc.RpcError, match=r"Keeper.unreserve failed for each of 1 reservations"):
+    Prober.broken = True
+    with pytest.raises(grpc.RpcError, match=r"Prober.unreserve failed for each of 1 reservations"):
         unreserve(host, "c1")
     assert reserve(host) == pb.PluginStatus.CODE_ERROR
-    Keeper.broken = False
+    Prober.broken = False
     assert unreserve(host, "c1") == ["c1"]
-    assert Keeper.held == {}
+    assert Prober.held == {}
 
 
 def test_post_bind_ends_the_cycle_and_a_fault_in_it_harms_nothing(serve: Serve, host: RawHost) -> None:
     reserve(host)
-    Keeper.broken = True
+    Prober.broken = True
     item = spb.PostBindItem(cycle_id="c1", pod=pb.ObjectRef(name="web", uid="u1"), node_name="n0")
-    host.scheduling.PostBind(spb.PostBindRequest(plugin="Keeper", items=[item]))
-    assert Keeper.told == [("post_bind", "c1", "u1", "n0", None)]
+    host.scheduling.PostBind(spb.PostBindRequest(plugin="Prober", items=[item]))
+    assert Prober.told == [("post_bind", "c1", "u1", "n0", None)]
     assert reconcile(host) == []
-    assert len(Keeper.told) == 1, "a bound pod is not given back"
+    assert len(Prober.told) == 1, "a bound pod is not given back"
 
 
 def live(cycle_id: str, token: bytes = b"") -> state_pb2.LiveReservation:
@@ -139,7 +139,7 @@ def test_reconcile_gives_back_what_is_not_listed(host: RawHost) -> None:
     reserve(host, "c1")
     reserve(host, "c2")
     assert reconcile(host, live("c2")) == []
-    assert set(Keeper.held) == {"c2"}
+    assert set(Prober.held) == {"c2"}
     assert reserve(host, "c1") == pb.PluginStatus.CODE_ERROR, "it was given back"
 
 
@@ -148,39 +148,39 @@ def test_reconcile_gives_back_nothing_of_a_cycle_that_skipped_reserve(host: RawH
     for _ in range(2):  # a duplicate too
         assert reserve(host, "c1", skipped) == pb.PluginStatus.CODE_SKIP
     assert reconcile(host) == []
-    assert Keeper.told == []
+    assert Prober.told == []
     # A wait at Permit begins a reservation.
-    host.scheduling.Permit(spb.PermitRequest(ctx=host.ctx("Keeper", skipped, "c1"), node_name="n0"))
+    host.scheduling.Permit(spb.PermitRequest(ctx=host.ctx("Prober", skipped, "c1"), node_name="n0"))
     reconcile(host)
-    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+    assert [told[:2] for told in Prober.told] == [("unreserve", "c1")]
 
 
 def test_reconcile_gives_back_waits_as_well(host: RawHost) -> None:
-    request = spb.PermitRequest(ctx=host.ctx("Keeper", POD, "c1"), node_name="n0")
+    request = spb.PermitRequest(ctx=host.ctx("Prober", POD, "c1"), node_name="n0")
     host.scheduling.Permit(request)
     reconcile(host)
-    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+    assert [told[:2] for told in Prober.told] == [("unreserve", "c1")]
 
 
 def test_reconcile_is_a_truth_that_may_be_repeated(host: RawHost) -> None:
     reserve(host)
     for _ in range(3):
         assert reconcile(host) == []
-    assert len(Keeper.told) == 1
+    assert len(Prober.told) == 1
 
 
 def test_reconcile_goes_on_when_a_plugin_cannot_give_back(host: RawHost) -> None:
     reserve(host)
-    Keeper.broken = True
+    Prober.broken = True
     assert reconcile(host) == []
     assert reconcile(host) == []
-    assert len(Keeper.told) == 1
+    assert len(Prober.told) == 1
 
 
 def test_a_live_reservation_is_taken_up_by_its_token_alone(host: RawHost) -> None:
     assert reconcile(host, live("c1", b"token"), live("c2"), live("c3", MEMORY_TOKEN)) == ["c2", "c3"]
     assert unreserve(host, "c1") == ["c1"]
-    assert Keeper.told == [("unreserve", "c1", "u1", None, b"token")]
+    assert Prober.told == [("unreserve", "c1", "u1", None, b"token")]
 
 
 def test_a_reservation_outlives_the_attachment_and_the_plugin_that_made_it_gives_it_back(
@@ -189,13 +189,13 @@ def test_a_reservation_outlives_the_attachment_and_the_plugin_that_made_it_gives
     reserve(host)
     host.attach({"changed": True})
     assert reconcile(host) == []
-    assert Keeper.held == {}
+    assert Prober.held == {}
 
 
 # --- a host that ended after the binding, before PostBind ---------------------------------------------------
 
 
-class PodsKeeper(Keeper):
+class PodsKeeper(Prober):
     """Has the pods on nodes in its copy of the state."""
 
     needs = (Need.nodes(), Need.pods())
@@ -203,9 +203,9 @@ class PodsKeeper(Keeper):
 
 @pytest.fixture
 def pods_host(serve: Serve) -> RawHost:
-    Keeper.held.clear()
-    Keeper.told.clear()
-    Keeper.broken = False
+    Prober.held.clear()
+    Prober.told.clear()
+    Prober.broken = False
     host = serve(PodsKeeper).host
     host.attach()
     return host
@@ -224,14 +224,14 @@ def reserve_for(host: RawHost, cycle_id: str, node_name: str = "n0", *, tentativ
     assert reply.ctx.status.code == pb.PluginStatus.CODE_SUCCESS
 
 
-class NodesKeeper(Keeper):
+class NodesKeeper(Prober):
     """Has the nodes in its copy of the state, without their pods."""
 
     needs = (Need.nodes(),)
 
 
 def test_new_host_is_answered_by_a_plugin_whose_copy_has_nodes_and_no_pods(serve: Serve) -> None:
-    Keeper.told.clear()
+    Prober.told.clear()
     host = serve(NodesKeeper).host
     host.attach()
     give_state(host, generation=1)
@@ -239,7 +239,7 @@ def test_new_host_is_answered_by_a_plugin_whose_copy_has_nodes_and_no_pods(serve
     request = spb.ReserveRequest(ctx=host.ctx("NodesKeeper", POD, "c1"), node_name="n0")
     assert host.scheduling.Reserve(request).ctx.status.code == pb.PluginStatus.CODE_SUCCESS
     assert first_list_of(8, host, "NodesKeeper") == []
-    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+    assert [told[:2] for told in Prober.told] == [("unreserve", "c1")]
 
 
 def give_state(host: RawHost, *pods: Pod, generation: int) -> None:
@@ -257,9 +257,9 @@ def test_new_host_ends_the_reservation_of_a_bound_pod_by_post_bind(pods_host: Ra
     reserve_for(pods_host, "c1")
     give_state(pods_host, POD, generation=2)
     assert first_list_of(8, pods_host) == []
-    assert Keeper.told == [("post_bind", "c1", "u1", "n0", None)]
+    assert Prober.told == [("post_bind", "c1", "u1", "n0", None)]
     assert first_list_of(8, pods_host) == []
-    assert len(Keeper.told) == 1
+    assert len(Prober.told) == 1
 
 
 def test_new_host_gives_back_what_is_not_bound_on_the_node_of_the_reservation(pods_host: RawHost) -> None:
@@ -268,7 +268,7 @@ def test_new_host_gives_back_what_is_not_bound_on_the_node_of_the_reservation(po
     reserve_for(pods_host, "c1", "n1")
     give_state(pods_host, POD, generation=2)
     first_list_of(8, pods_host)
-    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+    assert [told[:2] for told in Prober.told] == [("unreserve", "c1")]
 
 
 def test_new_host_gives_back_tentative_and_older_reservations_of_a_bound_pod(pods_host: RawHost) -> None:
@@ -279,7 +279,7 @@ def test_new_host_gives_back_tentative_and_older_reservations_of_a_bound_pod(pod
     reserve_for(pods_host, "c3", tentative=True)
     give_state(pods_host, POD, generation=2)
     first_list_of(8, pods_host)
-    assert [told[:2] for told in Keeper.told] == [
+    assert [told[:2] for told in Prober.told] == [
         ("unreserve", "c1"),
         ("post_bind", "c2"),
         ("unreserve", "c3"),
@@ -292,13 +292,13 @@ def test_same_host_gives_back_the_reservation_of_a_pod_that_is_only_assumed(pods
     reserve_for(pods_host, "c1")
     give_state(pods_host, POD, generation=2)
     first_list_of(7, pods_host)
-    assert [told[:2] for told in Keeper.told] == [("unreserve", "c1")]
+    assert [told[:2] for told in Prober.told] == [("unreserve", "c1")]
 
 
 # --- a plugin that says itself what it takes up ------------------------------------------------------------
 
 
-class Teller(Keeper):
+class Teller(Prober):
     """Keeps what `reconcile` is asked; refuses the pods of `refused`."""
 
     live: ClassVar[list[LiveReservation]] = []
@@ -320,8 +320,8 @@ class Gate(Plugin):
 
 @pytest.fixture
 def teller(serve: Serve) -> RawHost:
-    Keeper.held.clear()
-    Keeper.told.clear()
+    Prober.held.clear()
+    Prober.told.clear()
     Teller.live.clear()
     Teller.refused.clear()
     Teller.broken = False
@@ -354,7 +354,7 @@ def test_a_plugin_with_reconcile_names_the_cycles_that_it_cannot_take_up(teller:
     Teller.refused |= {"c2"}
     assert ask_teller(teller, live("c1"), live("c2", b"token"), live("c3", MEMORY_TOKEN)) == ["c2"]
     assert ask_teller(teller) == []
-    given_back = {told[1] for told in Keeper.told}
+    given_back = {told[1] for told in Prober.told}
     assert given_back == {"c1", "c3"}, "what it refused it does not have"
 
 

@@ -14,7 +14,7 @@ from support.observed.agreement import first_difference
 from support.observed.extender_calls import Call, Paths, call_of, calls_difference
 from support.observed.masking import ADDRESS, as_recorded
 from support.observed.scripted_extender import Script, ScriptedExtender, side_effect
-from support.observed.trial import Pace, Stage, Trial
+from support.observed.trial import LoopSlices, Stage, Trial
 
 Json = dict[str, Any]
 _PLACE: Final = re.compile(f"(?:(?P<scheme>https?)://)?{ADDRESS}")
@@ -27,17 +27,17 @@ _VERBS: Final = ("filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb")
 _PARTS: Final = ("pods", "events", "writes")
 
 
-def pace_of(observed_for: str | None) -> Pace:
+def pace_of(observed_for: str | None) -> LoopSlices:
     """Return how long to observe a step. `observed_for`: `0.8s after the step: why`, None if it settles.
 
     Raises ValueError if the text begins with no duration.
     """
     if observed_for is None:
-        return Pace()
+        return LoopSlices()
     found = _LASTS.match(observed_for)
     if found is None:
         raise ValueError(f"observedFor {observed_for!r} does not begin with a duration in s or ms")
-    return Pace(shortest_s=float(found["count"]) / (1000 if found["unit"] == "ms" else 1), quiet_s=0.0)
+    return LoopSlices(shortest_s=float(found["count"]) / (1000 if found["unit"] == "ms" else 1), quiet_s=0.0)
 
 
 class ExtenderTrial:

@@ -37,7 +37,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class LoopSlices:
     """How long a step is observed. `shortest_s`: at least; `quiet_s`: after it was as recorded."""
 
     shortest_s: float = 2.5
@@ -56,7 +56,7 @@ class Trial(Protocol):
         """Further documents of the configuration file, for berth."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> LoopSlices:
         """How long a step is observed."""
 
     @property
@@ -86,7 +86,7 @@ class _ObservabilityTrial:
         self._record = record
         self.configuration = str(record["schedulerConfig"])
         self.more_documents = PROBE_DOCUMENT if record.get("plugin") == "Probe" else ""
-        self.pace = Pace()
+        self.pace = LoopSlices()
         self.mask: Callable[[Any], Any] = masked
 
     async def begin_step(self, number: int) -> None:

@@ -34,7 +34,7 @@ from berth_host.errors.cluster import ClientConfigError
 from berth_host.errors.endpoints import EndpointError
 from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.group_answer import GroupAnswer, GroupWhere
-from berth_host.explain.group_answering import WORDS
+from berth_host.explain.make_group_answer import WORDS
 from berth_host.explain.pod_answer import PodAnswer, PodState
 from berth_host.log.hidden import without_hidden
 

@@ -17,7 +17,7 @@ import aiohttp
 
 from berth_host.cli.kubectl.asking import AskError, Target
 from berth_host.cli.kubectl.target import target
-from berth_host.endpoints.answer import Answer, Request, failure
+from berth_host.endpoints.request_response import Answer, Request, failure
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
 """The host sends something every second, and takes longer only for a large answer."""

@@ -21,14 +21,14 @@ import aiohttp
 from aiohttp.client_exceptions import ClientConnectorDNSError
 
 from berth_host.cluster.kube.answers import error_of, retry_after_s
+from berth_host.cluster.kube.connect import DialTimeoutError, ProxyError
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.dial import DialTimeoutError, ProxyError
-from berth_host.cluster.kube.lane import Lane
-from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
 from berth_host.cluster.kube.limiter import TokenBucket, Turns
 from berth_host.cluster.kube.reading import ObjectReader, read_object
 from berth_host.cluster.kube.session import Session, StreamedAnswer
+from berth_host.cluster.kube.write_client import WriteClient
+from berth_host.cluster.kube.write_connection import ConnectionLostError, NotActedOnError
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.metrics.series import instant_s
@@ -76,7 +76,7 @@ class KubeClient:
         self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
         self._turns = Turns(MAX_UNDER_WAY)
         self._session = Session(credentials, connection.user_agent)
-        self.lane = Lane(credentials, connection.user_agent)
+        self.lane = WriteClient(credentials, connection.user_agent)
         self.metrics.transport_count += 1
         self.metrics.transport_used(made=True)
 
@@ -119,7 +119,7 @@ class KubeClient:
             resource, key: Named in errors.
             limited: Whether the request waits for the rate limit (qps and burst) and for one of
                 MAX_UNDER_WAY turns.
-            frequent: Whether it takes the way of bindings and events (`lane`).
+            frequent: Whether it takes the way of bindings and events (`write_client`).
             before_sending: Called before every try; stops the request by raising.
             reader: Of the answer's kind, for an object that may have opaque values.
         """

@@ -1,6 +1,6 @@
 """`Http1Connection`: one request at a time over one HTTP/1.1 connection to the API server.
 
-Opened by `dial`, for servers that do not offer HTTP/2 and for plain http. Made for few CPU cycles per
+Opened by `connect`, for servers that do not offer HTTP/2 and for plain http. Made for few CPU cycles per
 request: the head is prepared but for the path and the length, head and body are one write, and llhttp
 (`httptools`) reads the answer, of which status, body and Retry-After are kept.
 
@@ -17,11 +17,11 @@ from typing import Final
 import httptools
 
 from berth_host.cluster.kube.http2_heads import Header
-from berth_host.cluster.kube.lane_connection import (
+from berth_host.cluster.kube.write_connection import (
     MAX_ANSWER,
     Asked,
     ConnectionLostError,
-    LaneConnection,
+    WriteConnection,
 )
 
 PROTOCOL: Final = "http/1.1"
@@ -67,10 +67,10 @@ class Http1Heads:
         return b"%b%b%b%d\r\n\r\n%b" % (start, path.encode("ascii"), middle, len(body), body)
 
 
-class Http1Connection(LaneConnection):
+class Http1Connection(WriteConnection):
     """One connection. `heads`: writes the head of each request."""
 
-    def __init__(self, heads: Http1Heads, on_change: Callable[[LaneConnection], None]) -> None:
+    def __init__(self, heads: Http1Heads, on_change: Callable[[WriteConnection], None]) -> None:
         super().__init__(on_change)
         self._heads = heads
         self._parser = httptools.HttpResponseParser(self)

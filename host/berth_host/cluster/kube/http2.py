@@ -1,9 +1,9 @@
 """`Http2Connection`: many requests at once over one HTTP/2 connection to the API server.
 
-Opened by `dial`, for servers that offer HTTP/2. Made for few CPU cycles per request: the frames of one turn
-of the event loop are written at once, blocks of headers are prepared, and of an answer only what is needed is
-decoded. The server is asked to keep no table of headers (SETTINGS_HEADER_TABLE_SIZE 0), so that each of its
-blocks can be read, or skipped, alone. Source: RFC 9113.
+Opened by `connect`, for servers that offer HTTP/2. Made for few CPU cycles per request: the frames of one
+turn of the event loop are written at once, blocks of headers are prepared, and of an answer only what is
+needed is decoded. The server is asked to keep no table of headers (SETTINGS_HEADER_TABLE_SIZE 0), so that
+each of its blocks can be read, or skipped, alone. Source: RFC 9113.
 
     dial -> SETTINGS of both sides -> requests -+-> GOAWAY, or `retire`: no new requests, the others end
                                                 +-> closed by either side: every open request is lost
@@ -30,12 +30,12 @@ from berth_host.cluster.kube.http2_heads import (
     read_block,
     status_of,
 )
-from berth_host.cluster.kube.lane_connection import (
+from berth_host.cluster.kube.write_connection import (
     MAX_ANSWER,
     Asked,
     ConnectionLostError,
-    LaneConnection,
     NotActedOnError,
+    WriteConnection,
 )
 
 PROTOCOL: Final = "h2"
@@ -69,14 +69,14 @@ class _Stream(Asked):
         """The rest of the request's body, in bytes, which waits until the server's windows allow it."""
 
 
-class Http2Connection(LaneConnection):
+class Http2Connection(WriteConnection):
     """One connection. `ready`: done once the server's SETTINGS came.
 
     `constant`: the headers that every request has, `:authority` first. `wants_http1`: True once the server
     said that it takes the requests over HTTP/1.1 alone (HTTP_1_1_REQUIRED).
     """
 
-    def __init__(self, constant: Sequence[Header], on_change: Callable[[LaneConnection], None]) -> None:
+    def __init__(self, constant: Sequence[Header], on_change: Callable[[WriteConnection], None]) -> None:
         super().__init__(on_change)
         self.wants_http1 = False
         self._constant = constant

@@ -1,6 +1,6 @@
 """`Session`: the way of ordinary requests to the API server, over HTTP/1.1 (aiohttp), also through proxies.
 
-Used by `client`, beside `lane`, which takes the frequent requests.
+Used by `client`, beside `write_client`, which takes the frequent requests.
 """
 
 from __future__ import annotations

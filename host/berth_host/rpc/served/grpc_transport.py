@@ -32,8 +32,8 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.calls import UNRESERVE
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd, CycleRecord
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import ContextWriter
 from berth_host.rpc.served.link import InstanceLink
@@ -59,7 +59,7 @@ class AtInstance:
     """
 
     slots: asyncio.Semaphore | None = None
-    conduct: Conduct | None = None
+    conduct: FailureRecord | None = None
     sender: Sender | None = None
     gate: ReserveGate = field(default_factory=ReserveGate)
 

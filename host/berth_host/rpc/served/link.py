@@ -38,7 +38,7 @@ from berth_host.errors.plugins import (
     RequestTooLargeError,
 )
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.pace import Pace
+from berth_host.rpc.loop_slices import LoopSlices
 from berth_host.rpc.served.frames import LARGEST_BYTES, FramedConnections
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
 from berth_host.rpc.state_codec import StateTooLargeError
@@ -397,7 +397,7 @@ class InstanceLink:
 
         async def requests() -> AsyncIterator[state_pb2.SyncStateRequest]:
             nonlocal sent, too_large
-            pace = Pace()  # encoding a large cluster must not hold the loop
+            pace = LoopSlices()  # encoding a large cluster must not hold the loop
             try:
                 for chunk in chunks:
                     if chunk is None:
@@ -449,7 +449,7 @@ class InstanceLink:
             raise PluginUnavailableError(*asked, "lost its instance")
 
         async def requests() -> AsyncIterator[state_pb2.ReconcileRequest]:
-            pace = Pace()
+            pace = LoopSlices()
             for page in pages:
                 await pace.rest()
                 yield page

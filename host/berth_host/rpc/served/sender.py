@@ -15,8 +15,8 @@ from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import CycleEnd
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import encode_ended
 from berth_host.rpc.served.link import InstanceLink
@@ -31,7 +31,7 @@ class LinkSender:
         self,
         link: InstanceLink,
         plugin: str,
-        conduct: Conduct | None = None,
+        conduct: FailureRecord | None = None,
         rules: Mapping[str, CallRule] | None = None,
         points: Collection[ExtensionPoint] | None = None,
     ) -> None:

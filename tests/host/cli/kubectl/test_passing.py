@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from berth_host.cli.kubectl.passing import Passing
-from berth_host.endpoints.answer import Answer, Request
+from berth_host.endpoints.request_response import Answer, Request
 from berth_host.model.user import User
 from support.serving import FakeProcess, KnownUsers, Served, served
 from support.waiting import PATIENCE_S

@@ -13,7 +13,7 @@ from berth_host.cluster.kube import http1
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.http1 import Http1Connection, Http1Heads
-from berth_host.cluster.kube.lane_connection import ConnectionLostError, LaneConnection, NotActedOnError
+from berth_host.cluster.kube.write_connection import ConnectionLostError, NotActedOnError, WriteConnection
 from berth_host.errors.cluster import RepeatableError, TooManyRequestsError, UnavailableError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,7 +197,7 @@ async def test_answer_before_the_whole_request_was_read_is_taken(tmp_path: Path)
 # --- without a socket --------------------------------------------------------------------------------
 
 
-def connection_in_memory(changes: list[LaneConnection]) -> tuple[Http1Connection, MemoryTransport]:
+def connection_in_memory(changes: list[WriteConnection]) -> tuple[Http1Connection, MemoryTransport]:
     transport = MemoryTransport()
     connection = Http1Connection(Http1Heads("", [("Host", "x")]), changes.append)
     connection.connection_made(transport)
@@ -233,7 +233,7 @@ def feed(pieces: list[bytes]) -> None:
     """Feed an answer in pieces; the request ends at the latest with the connection, and in one way."""
 
     async def run() -> None:
-        changes: list[LaneConnection] = []
+        changes: list[WriteConnection] = []
         connection, _ = connection_in_memory(changes)
         asked = connection.begin("POST", "/x", b"{}", "a/b", 1e9)
         for piece in pieces:

@@ -11,12 +11,12 @@ from typing import Any
 
 import hpack
 import pytest
-from berth_host.cluster.kube import http2, lane
+from berth_host.cluster.kube import http2, write_client
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.http2 import Http2Connection
 from berth_host.cluster.kube.http2_heads import HeadEncoder, read_block, status_of
-from berth_host.cluster.kube.lane_connection import ConnectionLostError, NotActedOnError
+from berth_host.cluster.kube.write_connection import ConnectionLostError, NotActedOnError
 from berth_host.errors.cluster import (
     RepeatableError,
     UnavailableError,
@@ -314,7 +314,7 @@ async def test_request_whose_answer_began_is_not_sent_again_over_http1(opened: O
 
 
 async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     for name, seconds in (("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
         monkeypatch.setattr(http2, name, seconds)
     server = WireServer()
@@ -333,7 +333,7 @@ async def test_silent_server_is_left_although_each_request_times_out_before_it_i
 ) -> None:
     """Few requests, one after the other, over a connection that a firewall has forgotten."""
     for name, seconds in (("TICK_S", 0.01), ("RESTED_S", 0.01)):
-        monkeypatch.setattr(lane, name, seconds)
+        monkeypatch.setattr(write_client, name, seconds)
     for name, seconds in (("PING_AFTER_S", 0.3), ("PING_TIMEOUT_S", 0.15)):
         monkeypatch.setattr(http2, name, seconds)
     server = WireServer(acknowledges=False)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from berth_host.cluster.kube import lane
+from berth_host.cluster.kube import write_client
 from berth_host.cluster.kube.client import KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
@@ -151,7 +151,7 @@ async def test_connection_that_is_cut_at_any_place(
 async def test_answer_that_is_held_back_is_not_taken_for_another_one(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     server, relay = made(wire, created), Relay()
     async with behind(relay, authority, tmp_path, server) as client:
         assert await outcome(client, "first") is None
@@ -197,7 +197,7 @@ async def test_pieces_of_any_size_are_put_together(authority: Authority, tmp_pat
 async def test_bytes_that_change_on_the_way_end_requests_and_repeat_none(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     rng = random.Random(31)
 
     def garble(data: bytes) -> bytes:
@@ -287,7 +287,7 @@ class Saboteur:
 async def test_law_holds_through_any_accidents(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: str, seeds: range
 ) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     for seed in seeds:
         rng = random.Random(seed)
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import numpy as np
 from berth_host.attach.configure import accept
-from berth_host.attach.feed import InstanceFeed
+from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import read_handshake
 from berth_host.attach.routes import AttachedPlugin, Offer
-from berth_host.attach.wanted import Place
+from berth_host.attach.state_feed import InstanceFeed
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.conduct import Conduct
 from berth_host.rpc.cycle import Cycle
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_host.rpc.served.grpc_transport import GrpcTransport
@@ -89,7 +89,7 @@ async def both(state: ClusterState) -> AsyncIterator[tuple[PluginClient, PluginC
             descriptor=descriptor,
             transports={PROFILE: GrpcTransport(link, descriptor, PROFILE, attached.outbox)},
             sender=LinkSender(link, "Roomy"),
-            conduct=Conduct("Roomy", lambda: None),
+            conduct=FailureRecord("Roomy", lambda: None),
             taken_up=lambda: None,
             judged=lambda: None,
         )

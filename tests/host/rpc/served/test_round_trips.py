@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from berth_host.attach.wanted import Place
+from berth_host.attach.configured_places import Place
 from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.filtering import all_rows
 from berth_host.framework.framework import Framework

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from berth_host.cli.rendering.why import explanation_text
-from berth_host.explain.answering import pod_answer, unknown_text
+from berth_host.explain.make_pod_answer import pod_answer, unknown_text
 from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_answer import PodAnswer
 from berth_sdk.kube_object import ObjectRef

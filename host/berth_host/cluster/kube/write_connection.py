@@ -1,6 +1,6 @@
-"""`LaneConnection`: what a connection of the lane promises, over HTTP/1.1 (`http1`) or HTTP/2 (`http2`).
+"""`WriteConnection`: what a connection of the lane promises, over HTTP/1.1 (`http1`) or HTTP/2 (`http2`).
 
-Opened by `dial` for `lane`. A request ends in its answer or in one of these errors:
+Opened by `connect` for `write_client`. A request ends in its answer or in one of these errors:
 
     NotActedOnError       the server cannot have acted on the request: it may be sent again
     ConnectionLostError   the server may have acted on it
@@ -52,7 +52,7 @@ class Asked:
         return self.size <= MAX_ANSWER
 
 
-class LaneConnection(asyncio.Protocol, ABC):
+class WriteConnection(asyncio.Protocol, ABC):
     """One connection.
 
     `on_change`: called with the connection when it has room again, has none any more for another reason than
@@ -63,7 +63,7 @@ class LaneConnection(asyncio.Protocol, ABC):
     last looked whether it still stands), and ready (done when requests may be sent).
     """
 
-    def __init__(self, on_change: Callable[[LaneConnection], None]) -> None:
+    def __init__(self, on_change: Callable[[WriteConnection], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.has_room = False

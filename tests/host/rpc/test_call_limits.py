@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.rpc.call_limits import Terms
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.calls import FILTER, PRE_BIND
 from berth_host.rpc.route import ClientSettings
-from berth_host.rpc.terms import Terms
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import Status

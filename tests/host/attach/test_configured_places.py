@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth_host.attach.wanted import Place, wanted_places
+from berth_host.attach.configured_places import Place, wanted_places
 from berth_host.config.loading import load_configuration
 from berth_host.rpc.call_rules import PointPolicy, Policy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from berth_host.cycle.until import all_ended
+from berth_host.cycle.wait_for_tasks import all_ended
 from support.waiting import PATIENCE_S
 
 

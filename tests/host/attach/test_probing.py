@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from berth_host.attach import keeper
-from berth_host.attach.keeper import TICK_S, Keeper, Signals, Watched
+from berth_host.attach import probing
+from berth_host.attach.probing import TICK_S, Prober, Signals, Watched
 from berth_host.rpc.served.link import InstanceLink
 
 
@@ -33,11 +33,11 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.link = Link()
         signals = Signals(asyncio.Event(), asyncio.Event())
         watched = cast(Watched, SimpleNamespace(next_trial_s=None))
-        self.keeper = Keeper(cast(InstanceLink, self.link), "Demo", signals, watched)
+        self.keeper = Prober(cast(InstanceLink, self.link), "Demo", signals, watched)
 
     async def look(self, after_s: float = 0.0, calls: int = 0) -> int:
         """Run one tick after some time and some calls; return the number of syncs."""

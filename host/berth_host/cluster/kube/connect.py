@@ -1,7 +1,8 @@
 """`dial`: opens a connection of the lane, directly or through a proxy, and asks by ALPN which HTTP it speaks.
 
-Called by `lane`. A proxy is asked for a tunnel (CONNECT) to an https server, in which TLS starts as it does
-without a proxy; the requests to an http server are sent to the proxy itself. Source: RFC 9110, section 9.3.6.
+Called by `write_client`. A proxy is asked for a tunnel (CONNECT) to an https server, in which TLS starts as
+it does without a proxy; the requests to an http server are sent to the proxy itself. Source: RFC 9110,
+section 9.3.6.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httptools
 
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.lane_connection import LaneConnection
 from berth_host.cluster.kube.session import CONNECT_TIMEOUT_S, probe
+from berth_host.cluster.kube.write_connection import WriteConnection
 
 MAX_PROXY_ANSWER: Final = 2**16
 """The longest answer of a proxy to CONNECT, in bytes."""
 _PORTS: Final = {"http": 80, "https": 443}
 
-Make = Callable[[str], LaneConnection]
+Make = Callable[[str], WriteConnection]
 """Returns the connection for a protocol of ALPN; the empty text if nothing was agreed on."""
 
 
@@ -36,7 +37,7 @@ class DialTimeoutError(TimeoutError):
     """No connection in time. Nothing was sent to the server."""
 
 
-async def dial(credentials: Credentials, make: Make, *, offers_http2: bool = True) -> LaneConnection:
+async def dial(credentials: Credentials, make: Make, *, offers_http2: bool = True) -> WriteConnection:
     """Return a connection that takes requests. `offers_http2` False: it speaks HTTP/1.1.
 
     Raises ProxyError, OSError, ssl.SSLError, and DialTimeoutError after CONNECT_TIMEOUT_S.
@@ -154,7 +155,7 @@ class _Opening(asyncio.Protocol):
 
     def __init__(self, make: Make) -> None:
         self.transport: asyncio.Transport | None = None
-        self.connection: LaneConnection | None = None
+        self.connection: WriteConnection | None = None
         self._make = make
         self._early: list[bytes] = []
         self._is_lost = False

@@ -1,7 +1,8 @@
 """`Standing`: an attached instance, its offers to plugins, and its health.
 
 Made by `Attachment` after the instance is synchronised, ended when it is lost. The attachment's keeper
-reports probes here. The relay reports calls through `Conduct`. `AttachedPlugin` chooses among the offers.
+reports probes here. The relay reports calls through `FailureRecord`. `AttachedPlugin` chooses among the
+offers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.configure import effective_concurrency
 from berth_host.attach.handshake import Introduction
+from berth_host.attach.interfaces import LiveCycle, LiveCycles, LostError
 from berth_host.attach.reconciling import RECONCILE_S, TakenUp
 from berth_host.attach.routes import AttachedPlugin, Offer
-from berth_host.attach.seams import LiveCycle, LiveCycles, LostError
 from berth_host.attach.state import State
 from berth_host.log import get_logger
 from berth_host.rpc.call_rules import call_rules
-from berth_host.rpc.conduct import Conduct
+from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.grpc_transport import AtInstance, GrpcTransport
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.reserve_gate import ReserveGate
@@ -53,7 +54,8 @@ class Standing:
         self.link = link
         self.introduction = introduction
         self.conducts = {
-            descriptor.name: Conduct(descriptor.name, self._judge) for descriptor in introduction.plugins
+            descriptor.name: FailureRecord(descriptor.name, self._judge)
+            for descriptor in introduction.plugins
         }
         self._gates = {name: ReserveGate() for name in self.conducts}
         self.not_ready = ""

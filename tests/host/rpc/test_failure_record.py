@@ -22,7 +22,7 @@ from berth_host.errors.plugins import (
 )
 from berth_host.rpc.breaker import IN_A_ROW, BreakerState
 from berth_host.rpc.calls import FILTER, PRE_BIND, SCORE, SIMULATE_FILTER, UNRESERVE
-from berth_host.rpc.conduct import DRIFTS, VIOLATIONS, Conduct, Strikes
+from berth_host.rpc.failure_record import DRIFTS, VIOLATIONS, FailureRecord, Strikes
 from berth_sdk.extension_points import ExtensionPoint
 
 OWN = (
@@ -62,19 +62,19 @@ def changes() -> list[str]:
 
 
 @pytest.fixture
-def conduct(time: Time, changes: list[str]) -> Conduct:
-    found = Conduct("P", lambda: changes.append(found.complaint), time)
+def conduct(time: Time, changes: list[str]) -> FailureRecord:
+    found = FailureRecord("P", lambda: changes.append(found.complaint), time)
     return found
 
 
-def fail(conduct: Conduct, failure: BaseException, times: int = IN_A_ROW) -> None:
+def fail(conduct: FailureRecord, failure: BaseException, times: int = IN_A_ROW) -> None:
     for _ in range(times):
         with pytest.raises(type(failure)), conduct.watched(FILTER):
             raise failure
 
 
 @pytest.mark.parametrize("failure", OWN, ids=lambda error: type(error).__name__)
-def test_failures_of_the_instance_open_the_circuit(conduct: Conduct, failure: PluginError) -> None:
+def test_failures_of_the_instance_open_the_circuit(conduct: FailureRecord, failure: PluginError) -> None:
     fail(conduct, failure)
     assert conduct.breakers[ExtensionPoint.FILTER].state is BreakerState.OPEN
     with pytest.raises(CircuitOpenError, match="is not asked until") as refused, conduct.watched(FILTER):
@@ -83,7 +83,7 @@ def test_failures_of_the_instance_open_the_circuit(conduct: Conduct, failure: Pl
     assert not refused.value.outcome_unknown
 
 
-def test_exception_of_the_plugin_is_told_in_a_whole_sentence(conduct: Conduct) -> None:
+def test_exception_of_the_plugin_is_told_in_a_whole_sentence(conduct: FailureRecord) -> None:
     fail(conduct, PluginExceptionError("P", "Score", "ValueError: no price at p.py:3"))
     with pytest.raises(CircuitOpenError) as refused, conduct.watched(FILTER):
         raise AssertionError("it was asked")
@@ -94,12 +94,14 @@ def test_exception_of_the_plugin_is_told_in_a_whole_sentence(conduct: Conduct) -
 
 
 @pytest.mark.parametrize("failure", NOT_OWN, ids=lambda error: type(error).__name__)
-def test_failures_of_others_do_not(conduct: Conduct, failure: BaseException) -> None:
+def test_failures_of_others_do_not(conduct: FailureRecord, failure: BaseException) -> None:
     fail(conduct, failure, 3 * IN_A_ROW)
     assert conduct.complaint == ""
 
 
-def test_each_point_has_a_circuit_of_its_own_and_what_is_of_one_point_shares_it(conduct: Conduct) -> None:
+def test_each_point_has_a_circuit_of_its_own_and_what_is_of_one_point_shares_it(
+    conduct: FailureRecord,
+) -> None:
     fail(conduct, OWN[0])
     with conduct.watched(SCORE):
         pass
@@ -108,7 +110,7 @@ def test_each_point_has_a_circuit_of_its_own_and_what_is_of_one_point_shares_it(
     assert conduct.complaint == "is not asked at filter: is gone"
 
 
-def test_what_a_plugin_must_hear_of_and_further_rounds_are_sent_all_the_same(conduct: Conduct) -> None:
+def test_what_a_plugin_must_hear_of_and_further_rounds_are_sent_all_the_same(conduct: FailureRecord) -> None:
     conduct.missed("did not answer 3 probes")
     with conduct.watched(UNRESERVE):
         pass
@@ -118,7 +120,7 @@ def test_what_a_plugin_must_hear_of_and_further_rounds_are_sent_all_the_same(con
         pass
 
 
-def test_answer_that_came_early_closes_the_circuit_of_its_point(conduct: Conduct, time: Time) -> None:
+def test_answer_that_came_early_closes_the_circuit_of_its_point(conduct: FailureRecord, time: Time) -> None:
     fail(conduct, OWN[0])
     conduct.answered(FILTER)
     assert conduct.breakers[ExtensionPoint.FILTER].state is BreakerState.OPEN
@@ -131,7 +133,7 @@ def test_answer_that_came_early_closes_the_circuit_of_its_point(conduct: Conduct
 
 @pytest.mark.parametrize("end", [None, OWN[0], asyncio.CancelledError()])
 def test_a_call_begun_before_the_circuit_opened_is_not_its_trial(
-    conduct: Conduct, time: Time, end: BaseException | None
+    conduct: FailureRecord, time: Time, end: BaseException | None
 ) -> None:
     with pytest.raises(type(end)) if end is not None else nullcontext(), conduct.watched(FILTER):
         fail(conduct, OWN[0])
@@ -148,7 +150,7 @@ def test_a_call_begun_before_the_circuit_opened_is_not_its_trial(
     assert conduct.complaint == ""
 
 
-def test_silence_ends_with_a_probe(conduct: Conduct, changes: list[str]) -> None:
+def test_silence_ends_with_a_probe(conduct: FailureRecord, changes: list[str]) -> None:
     conduct.missed("did not answer 3 probes")
     conduct.missed("did not answer 4 probes")
     conduct.probed()
@@ -157,7 +159,7 @@ def test_silence_ends_with_a_probe(conduct: Conduct, changes: list[str]) -> None
         pass
 
 
-def test_three_violations_within_a_minute_are_the_end(conduct: Conduct, time: Time) -> None:
+def test_three_violations_within_a_minute_are_the_end(conduct: FailureRecord, time: Time) -> None:
     for _ in range(VIOLATIONS - 1):
         conduct.violated("scores of 1000 at Score")
     time.now_s += 61
@@ -171,7 +173,7 @@ def test_three_violations_within_a_minute_are_the_end(conduct: Conduct, time: Ti
         pass
 
 
-def test_three_drifts_within_an_hour_are_the_end(conduct: Conduct, time: Time) -> None:
+def test_three_drifts_within_an_hour_are_the_end(conduct: FailureRecord, time: Time) -> None:
     conduct.drifted()
     time.now_s += 3601
     for _ in range(DRIFTS - 1):
@@ -181,7 +183,7 @@ def test_three_drifts_within_an_hour_are_the_end(conduct: Conduct, time: Time) -
     assert "lost its copy of the cluster's state 3 times within 60 minutes" in conduct.quarantine
 
 
-def test_earliest_trial_of_any_point_counts(conduct: Conduct, time: Time) -> None:
+def test_earliest_trial_of_any_point_counts(conduct: FailureRecord, time: Time) -> None:
     assert conduct.next_trial_s is None
     fail(conduct, OWN[0])
     time.now_s += 0.5
@@ -193,7 +195,7 @@ def test_earliest_trial_of_any_point_counts(conduct: Conduct, time: Time) -> Non
 
 
 def test_a_point_is_refused_while_its_breaker_is_open_and_every_point_in_silence(
-    conduct: Conduct, time: Time
+    conduct: FailureRecord, time: Time
 ) -> None:
     assert not conduct.refuses(ExtensionPoint.FILTER)
     fail(conduct, OWN[1])

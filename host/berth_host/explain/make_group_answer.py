@@ -11,13 +11,13 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup, group_key
 
 from berth_host.cache.pod_groups import GroupReader
-from berth_host.explain.answering import NODES_PER_TURN
 from berth_host.explain.explanation import explanation_of, gated_text, rejected_nodes, too_small_nodes
 from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupWhere, LastAttempt
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
+from berth_host.explain.make_pod_answer import NODES_PER_TURN
 from berth_host.explain.nearest_fit import Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import HeldRoom, QueueState, timestamp
-from berth_host.explain.whereabouts import AnsweringHost, retry_at_s, wakings
+from berth_host.explain.pod_state import AnsweringHost, retry_at_s, wakings
 from berth_host.queue.places import Place
 from berth_host.queue.queued_pod import QueuedEntity
 

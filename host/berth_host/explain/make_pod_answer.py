@@ -23,7 +23,7 @@ from berth_host.explain.explanation import (
 )
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState, timestamp
-from berth_host.explain.whereabouts import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
+from berth_host.explain.pod_state import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 NODES_PER_TURN: Final = 50
 """The number of nodes to examine before other tasks of the loop run, so that scheduling continues."""

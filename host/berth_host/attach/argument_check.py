@@ -19,14 +19,14 @@ from berth_sdk.wire.requests import TRIAL
 
 from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept
+from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.dialing import dial, peer_at, socket_path
 from berth_host.attach.folder import sockets_in
 from berth_host.attach.handshake import Introduction, RefusedError, read_handshake
 from berth_host.attach.identity_calls import Greeting, IdentityCalls, credential_for
+from berth_host.attach.interfaces import AttachSeams
 from berth_host.attach.peer import DialError
-from berth_host.attach.seams import AttachSeams
 from berth_host.attach.state import Refusal
-from berth_host.attach.wanted import Place, WantedPlugin
 from berth_host.config.source.node import Json
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger

@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from berth_host.endpoints.answer import Answer
+from berth_host.endpoints.request_response import Answer
 
 READ_WITHIN_S: Final = 60.0
 """The longest time, in seconds, that a reader may take for one part before its connection is closed."""

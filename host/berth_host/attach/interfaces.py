@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
-from berth_host.attach.feed import HostState
 from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.state_feed import HostState
 from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.cycle import Cycle

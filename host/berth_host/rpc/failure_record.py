@@ -1,4 +1,4 @@
-"""`Conduct`: the failures of one instance as one plugin, and whether the instance may be called.
+"""`FailureRecord`: the failures of one instance as one plugin, and whether the instance may be called.
 
 A conduct record has:
 
@@ -37,7 +37,7 @@ DRIFTS: Final = 3
 DRIFTS_WITHIN_S: Final = 3600.0
 
 
-class Conduct:
+class FailureRecord:
     """The conduct record of one instance as one plugin.
 
     `quarantine`: why the instance is no longer called; empty while it may be called. `silent`: the same for

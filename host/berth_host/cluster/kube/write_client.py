@@ -1,8 +1,8 @@
-"""`Lane`: the way of the frequent requests to the API server: bindings, events and patches.
+"""`WriteClient`: the way of the frequent requests to the API server: bindings, events and patches.
 
 Used by `client`. The connections speak HTTP/2 where the server offers it (ALPN), and HTTP/1.1 otherwise; both
-keep the promises of `LaneConnection`. All other requests take the client's session: leases, so that no jam of
-bindings delays their renewal, and watches, because an API server ends a watch that is slow to take its
+keep the promises of `WriteConnection`. All other requests take the client's session: leases, so that no jam
+of bindings delays their renewal, and watches, because an API server ends a watch that is slow to take its
 events, which a watch behind a burst of answers is.
 
     exchange -> a connection with room, the one used last first
@@ -21,13 +21,13 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from berth_host.cluster.kube import http1, http2
+from berth_host.cluster.kube.connect import dial, proxy_authorization
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.dial import dial, proxy_authorization
 from berth_host.cluster.kube.http1 import Http1Connection, Http1Heads
 from berth_host.cluster.kube.http2 import Http2Connection
 from berth_host.cluster.kube.http2_heads import Header
-from berth_host.cluster.kube.lane_connection import LaneConnection, NotActedOnError
 from berth_host.cluster.kube.session import constant_headers
+from berth_host.cluster.kube.write_connection import NotActedOnError, WriteConnection
 
 MAX_REPEATS: Final = 3
 """How often a request is sent again that the server did not act on."""
@@ -46,7 +46,7 @@ Exchanged = tuple[int, bytes, str]
 """Status, body and Retry-After of an answer."""
 
 
-class Lane:
+class WriteClient:
     """Connections to one API server. `user_agent`: a header's value."""
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
@@ -66,8 +66,8 @@ class Lane:
         self._context: ssl.SSLContext | None = None
         self._authorization = ""
         self._heads = Http1Heads("", ())
-        self._connections: list[LaneConnection] = []
-        self._ready: list[LaneConnection] = []
+        self._connections: list[WriteConnection] = []
+        self._ready: list[WriteConnection] = []
         """Those with room, the one used last at the end."""
         self._line: deque[asyncio.Future[None]] = deque()
         """Requests that wait for a connection with room, the first one first."""
@@ -145,7 +145,7 @@ class Lane:
 
     # --- which connection ----------------------------------------------------------------------------
 
-    def _with_room(self, now_s: float) -> LaneConnection | None:
+    def _with_room(self, now_s: float) -> WriteConnection | None:
         """Return a connection that takes a request now, or None."""
         credentials = self._credentials
         if credentials.ssl_context is not self._context or credentials.authorization != self._authorization:
@@ -155,7 +155,7 @@ class Lane:
         connection = self._ready[-1]
         return None if _is_rested(connection, now_s) else connection
 
-    async def _in_line(self) -> LaneConnection:
+    async def _in_line(self) -> WriteConnection:
         """Wait for a connection with room, behind those that wait already. Raises what the dial raises."""
         turn: asyncio.Future[None] | None = None
         while True:
@@ -205,7 +205,7 @@ class Lane:
         self._ready = [connection for connection in self._ready if connection not in rested]
         self._loop.call_soon(self._loop.call_soon, self._loop.call_soon, self._looked, rested)
 
-    def _looked(self, rested: list[LaneConnection]) -> None:
+    def _looked(self, rested: list[WriteConnection]) -> None:
         self._is_looking = False
         now_s = self._loop.time()
         for connection in rested:
@@ -215,7 +215,7 @@ class Lane:
         self._call_next()
         self._dial_more()
 
-    def _use_up(self, connection: LaneConnection) -> None:
+    def _use_up(self, connection: WriteConnection) -> None:
         if connection in self._ready:
             self._ready.remove(connection)
 
@@ -279,7 +279,7 @@ class Lane:
         self._connections.append(connection)
         self._changed(connection)
 
-    def _make(self, agreed: str) -> LaneConnection:
+    def _make(self, agreed: str) -> WriteConnection:
         if agreed != http2.PROTOCOL:
             return Http1Connection(self._heads, self._changed)
         constant: list[Header] = [(":authority", self._authority)]
@@ -299,7 +299,7 @@ class Lane:
                 self._fail_line(error)
         self._dial_more()
 
-    def _changed(self, connection: LaneConnection) -> None:
+    def _changed(self, connection: WriteConnection) -> None:
         """Note that a connection has room, has none any more, or has ended."""
         if isinstance(connection, Http2Connection) and connection.wants_http1 and self._offers_http2:
             self._offers_http2 = False
@@ -333,5 +333,5 @@ class Lane:
             self._start_tick()
 
 
-def _is_rested(connection: LaneConnection, now_s: float) -> bool:
+def _is_rested(connection: WriteConnection, now_s: float) -> bool:
     return now_s - max(connection.heard_s, connection.looked_s) > RESTED_S and not connection.asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.cache.objects import ObjectStores
-from berth_host.preemption.preempting import Preempting
+from berth_host.preemption.evicting_pods import Preempting
 from berth_sdk.pod import Pod
 from berth_sdk.testing import make_pod
 from support.queue_parts import a_pod

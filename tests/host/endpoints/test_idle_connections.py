@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from berth_host.config.loading import default_configuration
-from berth_host.endpoints import patience
+from berth_host.endpoints import idle_connections
 from support.serving import FakeProcess, KnownUsers, Served, served
 from support.waiting import PATIENCE_S
 
@@ -29,7 +29,7 @@ async def is_ended(reader: asyncio.StreamReader) -> bool:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
 async def test_a_connection_without_a_request_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 0.8)  # with a handshake
+    monkeypatch.setattr(idle_connections, "FIRST_WITHIN_S", 0.8)  # with a handshake
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)
         writer.write(sent)
@@ -40,7 +40,7 @@ async def test_a_connection_without_a_request_is_ended(sent: bytes, monkeypatch:
 async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "NEXT_WITHIN_S", 0.3)
+    monkeypatch.setattr(idle_connections, "NEXT_WITHIN_S", 0.3)
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         reader, writer = await opened(port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -54,7 +54,7 @@ async def test_a_connection_is_ended_that_begins_a_second_request_and_stops(
 
 @pytest.mark.slow
 async def test_connection_with_a_slow_answer_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_WITHIN_S", 2.0)  # with a handshake
+    monkeypatch.setattr(idle_connections, "FIRST_WITHIN_S", 2.0)  # with a handshake
     async with served(FakeProcess(default_configuration()), KnownUsers()) as port:
         assert (await port.ask("GET", "/debug/pprof/profile?seconds=2.5", token="clusterAdmin")).status == 200
 

@@ -24,7 +24,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock
-from berth_host.queue.seams import (
+from berth_host.queue.interfaces import (
     DEFERRED,
     Deferred,
     GateQuestion,

@@ -9,10 +9,10 @@ from pathlib import Path
 import grpc
 import pytest
 from berth_host.attach import identity_calls
-from berth_host.attach.seams import AttachSeams
+from berth_host.attach.argument_check import changed_places, try_place
+from berth_host.attach.configured_places import Place
+from berth_host.attach.interfaces import AttachSeams
 from berth_host.attach.state import Refusal
-from berth_host.attach.trial import changed_places, try_place
-from berth_host.attach.wanted import Place
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.requests import TRIAL
 from support.attached import ClusterState, Witness, at_socket, wanted

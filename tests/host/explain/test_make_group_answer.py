@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from berth_host.explain.group_answer import GroupAnswer
-from berth_host.explain.group_answering import group_answer, unknown_group_text
+from berth_host.explain.make_group_answer import group_answer, unknown_group_text
 from berth_sdk.kube_object import ObjectRef
 from support.groups import condition_of, grouped, member, members, pod_group
 from support.hosts import World, node, pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from berth_host.rpc.cycle import EarlyScores, EarlyVerdicts
-from berth_host.rpc.early import early_scores, early_verdicts
+from berth_host.rpc.early_answers import early_scores, early_verdicts
 from berth_sdk.status import Status, Verdicts
 from hypothesis import given
 from hypothesis import strategies as st

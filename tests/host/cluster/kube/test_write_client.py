@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cluster.kube import dial, http1, lane, lane_connection
+from berth_host.cluster.kube import connect, http1, write_client, write_connection
 from berth_host.cluster.kube.client import MAX_UNDER_WAY, KubeClient
 from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import (
@@ -192,7 +192,7 @@ async def test_limit_on_requests_under_way_holds(opened: Opened, wire: str) -> N
 async def test_requests_beyond_the_most_connections_wait_in_line(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_CONNECTIONS", {"h2": 2, "http/1.1": 4})
+    monkeypatch.setattr(write_client, "MAX_CONNECTIONS", {"h2": 2, "http/1.1": 4})
     server = served(wire, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 2})
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client, f"p{number}", limited=False)) for number in range(9)]
@@ -392,7 +392,7 @@ async def test_request_that_is_cancelled_in_its_first_turn_leaves_the_others(
 async def test_no_answer_in_time_ends_this_request_alone(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     server = served(wire)
     async with opened(server) as client:
         patient = asyncio.ensure_future(bind(client))
@@ -415,7 +415,7 @@ async def test_dial_that_hangs_counts_to_the_time_of_the_request(kubeconfig: Kub
 async def test_server_that_does_not_take_part_in_a_dial_is_named_with_the_dials_time(
     kubeconfig: Kubeconfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dial, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connect, "CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with client_of(kubeconfig(f"https://127.0.0.1:{silent.getsockname()[1]}")) as client:
             with pytest.raises(
@@ -427,7 +427,7 @@ async def test_server_that_does_not_take_part_in_a_dial_is_named_with_the_dials_
 async def test_close_ends_requests_that_are_sent_that_wait_and_that_dial(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_CONNECTIONS", {"h2": 1, "http/1.1": 1})
+    monkeypatch.setattr(write_client, "MAX_CONNECTIONS", {"h2": 1, "http/1.1": 1})
     server = served(wire, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 1})
     async with opened(server) as client:
         sent = asyncio.ensure_future(bind(client, "sent"))
@@ -566,7 +566,7 @@ async def test_request_on_a_connection_that_the_server_closed_meanwhile_is_sent_
     authority: Authority, tmp_path: Path, kubeconfig: Kubeconfig, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
     """The client's loop has not seen the end of the connection when it sends."""
-    monkeypatch.setattr(lane, "RESTED_S", 0.005)
+    monkeypatch.setattr(write_client, "RESTED_S", 0.005)
     with ThreadedServer(authority, tmp_path, served(wire, created)) as threaded:
         server = threaded.server
         async with client_of(kubeconfig(server.url)) as client:
@@ -586,7 +586,7 @@ async def test_request_goes_over_the_connection_that_is_left_when_the_preferred_
     authority: Authority, tmp_path: Path, kubeconfig: Kubeconfig, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
     """The one that is left has room, but its state does not change: nothing else would call the line."""
-    monkeypatch.setattr(lane, "RESTED_S", 0.005)
+    monkeypatch.setattr(write_client, "RESTED_S", 0.005)
     streams = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
     with ThreadedServer(authority, tmp_path, served(wire, settings=streams)) as threaded:
         server = threaded.server
@@ -615,7 +615,7 @@ async def test_request_goes_over_the_connection_that_is_left_when_the_preferred_
 async def test_idle_connections_are_closed_before_the_server_does(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "TICK_S", 0.01)
+    monkeypatch.setattr(write_client, "TICK_S", 0.01)
     monkeypatch.setattr(http1, "KEEP_ALIVE_S", 0.05)
     server = served("http/1.1", created)
     async with opened(server) as client:
@@ -627,7 +627,7 @@ async def test_idle_connections_are_closed_before_the_server_does(
 async def test_answer_without_end_ends_the_request_before_the_memory(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane_connection, "MAX_ANSWER", 50_000)
+    monkeypatch.setattr(write_connection, "MAX_ANSWER", 50_000)
     large = b"x" * 200_000
 
     async def answer(asked: Asked) -> None:
@@ -658,7 +658,7 @@ async def test_address_that_refuses_leaves_the_others(
         return [(socket.AF_INET, address) for address in ("127.0.0.2", "127.0.0.1")]
 
     async with opened(server) as client:
-        monkeypatch.setattr(dial, "_addresses", two_addresses)
+        monkeypatch.setattr(connect, "_addresses", two_addresses)
         await bind(client)
     assert len(server.asked) == 1
 
@@ -792,7 +792,7 @@ async def test_proxy_that_cannot_be_reached_is_named(kubeconfig: Kubeconfig) -> 
 async def test_line_is_first_come_first_served(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, wire: str
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_CONNECTIONS", {"h2": 1, "http/1.1": 1})
+    monkeypatch.setattr(write_client, "MAX_CONNECTIONS", {"h2": 1, "http/1.1": 1})
     server = served(wire, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 1})
     async with opened(server) as client:
         calls = [asyncio.ensure_future(bind(client, f"p{number}")) for number in range(5)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from berth_host.attach import keeper
+from berth_host.attach import probing
 from berth_host.attach.state import State
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_sdk.plugin.v1 import identity_pb2
@@ -18,8 +18,8 @@ from support.waiting import until
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "PROBE_PERIOD_S", 0.05)
-    monkeypatch.setattr(keeper, "TICK_S", 0.05)
+    monkeypatch.setattr(probing, "PROBE_PERIOD_S", 0.05)
+    monkeypatch.setattr(probing, "TICK_S", 0.05)
 
 
 def stands(host: AttachedHost) -> tuple[State, str]:

@@ -1,4 +1,4 @@
-"""`Keeper`: probes an active instance and updates its copy of the state until it is lost.
+"""`Prober`: probes an active instance and updates its copy of the state until it is lost.
 
 Run by `Attachment` while an instance is attached. An instance that does not answer its probes gets no calls,
 but is not lost while its connection exists. A call that finds the instance unavailable wakes the keeper at
@@ -17,7 +17,7 @@ import grpc
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.call_names import metadata_of
 
-from berth_host.attach.seams import LostError
+from berth_host.attach.interfaces import LostError
 from berth_host.errors.plugins import PluginError
 from berth_host.log import get_logger
 from berth_host.rpc.served.grpc_errors import in_time, plugin_error, readable
@@ -96,8 +96,8 @@ class Watched(Protocol):
         ...
 
 
-class Keeper:
-    """The keeper of one instance. `plugin`: a name for errors."""
+class Prober:
+    """Probes one instance. `plugin`: a name for errors."""
 
     def __init__(
         self,

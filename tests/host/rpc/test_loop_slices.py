@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from berth_host.rpc import pace
-from berth_host.rpc.pace import Pace
+from berth_host.rpc import loop_slices
+from berth_host.rpc.loop_slices import LoopSlices
 
 
 async def others_turns(monkeypatch: pytest.MonkeyPatch, step_s: float, pieces: int) -> int:
     """How often another task ran while `pieces` pieces of work were done."""
-    monkeypatch.setattr(pace, "STEP_S", step_s)
+    monkeypatch.setattr(loop_slices, "STEP_S", step_s)
     turns = 0
 
     async def other() -> None:
@@ -21,7 +21,7 @@ async def others_turns(monkeypatch: pytest.MonkeyPatch, step_s: float, pieces: i
             await asyncio.sleep(0)
 
     beside = asyncio.ensure_future(other())
-    work = Pace()
+    work = LoopSlices()
     for _ in range(pieces):
         await work.step()
     beside.cancel()
@@ -39,5 +39,5 @@ async def test_nobody_else_runs_before_the_step_is_over(monkeypatch: pytest.Monk
 async def test_a_rest_lets_others_run_whatever_the_time() -> None:
     ran = asyncio.Event()
     asyncio.get_running_loop().call_soon(ran.set)
-    await Pace().rest()
+    await LoopSlices().rest()
     assert ran.is_set()

@@ -1,4 +1,4 @@
-"""`Pace`: splits long work on the asyncio loop into short steps."""
+"""`LoopSlices`: splits long work on the asyncio loop into short steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_S: Final = 0.000_1
 """The seconds after which other tasks may run. A step may take longer by one piece of the work."""
 
 
-class Pace:
+class LoopSlices:
     """The pace of one piece of long work, made when the work begins. The worker calls `step` after each
     piece.
     """
@@ -36,7 +36,7 @@ class Pace:
 
 async def each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
     """Return the result of `do` for each item, in order, without blocking the loop for long."""
-    pace, results = Pace(), []
+    pace, results = LoopSlices(), []
     for item in items:
         results.append(do(item))
         await pace.step()

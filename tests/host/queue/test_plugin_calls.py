@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from berth_host.errors.state import InvariantError
-from berth_host.queue import questions
-from berth_host.queue.questions import TURN_S, Batcher, Turn, WaitingAlike
-from berth_host.queue.seams import HintQuestion
+from berth_host.queue import plugin_calls
+from berth_host.queue.interfaces import HintQuestion
+from berth_host.queue.plugin_calls import TURN_S, Batcher, Turn, WaitingAlike
 from berth_host.rpc import in_process
 from berth_plugins.node_affinity import NodeAffinity
 from berth_sdk.events import ClusterEvent
@@ -108,7 +108,7 @@ async def test_turn_is_over_after_its_share_of_the_processor_and_the_next_one_be
 async def test_hints_of_in_process_plugins_that_take_long_are_spread_over_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "TURN_S", -1.0)
+    monkeypatch.setattr(plugin_calls, "TURN_S", -1.0)
     monkeypatch.setattr(in_process, "SLICE_S", -1.0)
     hint, turn, turns = NodeAffinity.queueing_hint, 0, Counter[int]()
 
