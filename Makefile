@@ -16,16 +16,17 @@ NEWEST ?= $(eval NEWEST := $(shell for v in 3.14 3.13 3.12; do \
 	"$$p" -c 'import ensurepip, venv' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; done))$(NEWEST)
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 
-# Run three tests at a time, also on two processors: with two, these are idle for a third of the time, as most tests
-# wait for another process.
-AT_ONCE := --numprocesses=3 --dist=worksteal
+# Run three files at a time, also on two processors: with two, these are idle for a third of the time, as most tests
+# wait for another process. Each file is collected once (`tests/support/by_file.py`).
+AT_ONCE := --numprocesses=3 --dist=worksteal --by-file -o console_output_style=classic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-newest test-long check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
+.PHONY: help setup demo test test-newest test-rest test-all test-changed check conformance-examples dist docs image envtest e2e scheduler-perf-data soak
 
 help:
 	@echo 'make demo    watch a scheduler place workloads with plugins that run in other processes'
 	@echo 'make test    run the tests'
+	@echo 'make test-changed run those of them that import what differs from main; BASE=HEAD compares with another commit'
 	@echo 'make test-newest run the tests on the newest Python that is found here, in an environment of its own; NEWEST=/path/to/python3.14 names it'
 	@echo 'make check   lint, formatting, types, layers, generated code'
 	@echo 'make setup   make .venv; the other targets do so when it is needed'
@@ -36,7 +37,8 @@ help:
 	@echo 'make envtest build a real API server, etcd, kube-scheduler and helm for tests/cluster; needs Go'
 	@echo "make e2e     run Kubernetes' own scheduling specs against kube-scheduler and berth; needs Go, an hour"
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
-	@echo 'make test-long run tests that take long and rarely fail: mutants, a short soak, corrupted answers, hostile objects'
+	@echo 'make test-all run make test, then make test-rest'
+	@echo 'make test-rest run what make test leaves out: more variants of its tests, mutants, a short soak, corrupted answers, hostile objects'
 	@echo 'make soak    50000 hostile objects, 60 fail-overs, many kills, 60 of the API server, 60 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 60000 corrupted answers, 20000 corrupted command lines; 140 minutes'
 
 setup: $(STAMP)
@@ -44,8 +46,15 @@ setup: $(STAMP)
 demo: $(STAMP)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python examples/demo/demo.py
 
+# Where bytecode is not written, every process that a test starts compiles what it imports.
+test test-rest test-changed: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP)
 	$(BIN)/pytest $(AT_ONCE) $(PYTEST_ARGS)
+
+test-changed: $(STAMP)
+	@files=$$($(BIN)/python tests/changed.py $(or $(BASE),main)) || exit; \
+	test -z "$$files" || $(BIN)/pytest $(AT_ONCE) $$files $(PYTEST_ARGS)
 
 test-newest: $(STAMP)
 	@used=$$($(BIN)/python -c '$(VERSION)'); echo "make test runs on Python $$used"; \
@@ -57,7 +66,11 @@ test-newest: $(STAMP)
 		$(MAKE) --no-print-directory PYTHON="$(NEWEST)" VENV=".venv-$$newest" test;; \
 	esac
 
-test-long: $(STAMP)
+test-all:
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-rest
+
+test-rest: $(STAMP)
 	$(BIN)/pytest $(AT_ONCE) -m long $(PYTEST_ARGS)
 
 soak: $(STAMP)

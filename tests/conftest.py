@@ -57,10 +57,33 @@ def secrets_of_one_test_alone() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the cluster of every `World` is late."""
+    """Where the cluster of every `World` is late, and how workers collect."""
+    parser.addoption(
+        "--by-file", action="store_true", help="with workers: hand out files, each is collected where it runs"
+    )
     parser.addoption(
         "--late", type=int, metavar="SEED", help="hosts get a cluster that is slow and mixes answers"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` chooses."""
+    from support.tiers import mark_all_but_a_sample
+
+    mark_all_but_a_sample(items)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only with `--by-file`, in a worker, and if whole files were asked for."""
+    named = any("::" in argument for argument in config.args)
+    if config.getoption("--by-file") and hasattr(config, "workerinput") and not named:
+        from support.by_file import ByFile
+        from xdist.remote import WorkerInteractor
+
+        plugins = config.pluginmanager.get_plugins()
+        worker = next(plugin for plugin in plugins if type(plugin).__name__ == WorkerInteractor.__name__)
+        config.pluginmanager.register(ByFile(worker))
 
 
 @pytest.fixture(autouse=True)

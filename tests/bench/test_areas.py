@@ -240,6 +240,7 @@ async def ran(folder: Path, area: str) -> Result:
     return await running.run(workload, Settings())
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("area", AREAS)
 async def test_every_measured_pod_gets_a_node(tmp_path: Path, area: str) -> None:
     result = await ran(tmp_path, area)

@@ -286,6 +286,7 @@ def test_bad_input_exits_with_2_and_runs_nothing(
     assert seen == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_command_as_a_process_runs_each_workload_in_one_of_its_own(
     write_case: WriteCase, tmp_path: Path
@@ -361,6 +362,7 @@ def bench_child(pid: int, ends_s: float) -> int:
     return found[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_process_of_a_workload_ends_with_a_command_that_is_killed(write_case: WriteCase) -> None:

@@ -66,6 +66,7 @@ async def test_tasks_are_placed_in_order_and_whole_gpus_run_out(data: Path, tmp_
     assert result.gpu_share == 1460 / 2000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_copies_of_the_nodes_are_whole_before_the_tasks_come(
     data: Path, monkeypatch: pytest.MonkeyPatch

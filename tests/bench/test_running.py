@@ -39,6 +39,7 @@ def per_namespace(placements: dict[str, list[str]]) -> dict[str, int]:
     return dict(Counter(key.partition("/")[0] for key in placements))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_only_measured_pods_are_counted(case: ReadCase, tmp_path: Path) -> None:
     workload = case(nodes(4), pods(5), measured(3), threshold=2)
@@ -70,6 +71,7 @@ async def test_bound_pods_are_on_the_nodes_in_turn_and_take_room(case: ReadCase,
         await ran(case(pods(1, bound=True), measured(1)), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_default_nodes_have_room_for_forty_pods_of_a_tenth(case: ReadCase, tmp_path: Path) -> None:
     result, _ = await ran(case(nodes(1), measured(41)), tmp_path)
@@ -78,6 +80,7 @@ async def test_default_nodes_have_room_for_forty_pods_of_a_tenth(case: ReadCase,
     assert note.startswith("1 of 41 pods stay pending; one of them: 0/1 nodes are available")
 
 
+@pytest.mark.long
 async def test_label_values_are_used_in_turn_and_every_node_has_its_hostname(
     case: ReadCase, tmp_path: Path, template: Template
 ) -> None:
@@ -91,6 +94,7 @@ async def test_label_values_are_used_in_turn_and_every_node_has_its_hostname(
     assert len({node for (node,) in placements.values()}) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_unique_label_strategy_gives_each_node_another_value(
     case: ReadCase, tmp_path: Path, template: Template
@@ -104,6 +108,7 @@ async def test_unique_label_strategy_gives_each_node_another_value(
     assert result.figures.bound == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_allocatable_strategy_adds_to_the_capacity(
     case: ReadCase, tmp_path: Path, template: Template
@@ -121,6 +126,7 @@ async def test_allocatable_strategy_adds_to_the_capacity(
     assert (result.figures.pods, result.figures.bound) == (3, 2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_pod_sets_are_created_in_numbered_namespaces(
     case: ReadCase, tmp_path: Path, template: Template
@@ -144,6 +150,7 @@ async def test_pod_sets_are_created_in_numbered_namespaces(
     assert result.figures.pods == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_objects_of_any_kind_are_created_and_updated(
     case: ReadCase, tmp_path: Path, template: Template
@@ -169,6 +176,7 @@ async def test_objects_of_any_kind_are_created_and_updated(
     assert {node for (node,) in placements.values()} == {"n-0", "n-1"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_delete_pods_removes_the_pods(case: ReadCase, tmp_path: Path) -> None:
     workload = case(
@@ -181,6 +189,7 @@ async def test_delete_pods_removes_the_pods(case: ReadCase, tmp_path: Path) -> N
     assert per_namespace(placements) == {"namespace-3": 1}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_delete_pods_removes_only_pods_with_the_label(
     case: ReadCase, tmp_path: Path, template: Template
@@ -215,6 +224,7 @@ async def test_gated_pods_count_as_attempted_and_stay_pending(
     assert not [note for note in result.notes if "pods" in note and "stay pending" in note]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_churn_runs_beside_the_other_ops(case: ReadCase, tmp_path: Path, template: Template) -> None:
     service: Obj = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "s-"}}
@@ -263,6 +273,7 @@ async def test_collections_that_overlap_are_an_error(case: ReadCase, tmp_path: P
         await ran(case(nodes(1), {"opcode": "stopCollectingMetrics"}), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_steady_state_replaces_bound_pods(case: ReadCase, tmp_path: Path) -> None:
     workload = case(nodes(1), measured(5, steadyState=True, duration="300ms"))
@@ -271,6 +282,7 @@ async def test_steady_state_replaces_bound_pods(case: ReadCase, tmp_path: Path) 
     assert len(placements) == 5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_pods_with_volumes_get_their_claims(case: ReadCase, tmp_path: Path, template: Template) -> None:
     volume: Obj = {"apiVersion": "v1", "kind": "PersistentVolume", "spec": {"capacity": {"storage": "1Gi"}}}
@@ -307,6 +319,7 @@ def without_hurry(tmp_path: Path, name: str, where: str) -> str:
     return str(path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_served_plugin_of_the_defaults_costs_bytes(case: ReadCase, tmp_path: Path) -> None:
     plugin = "NodeResourcesFit"
@@ -360,6 +373,7 @@ async def test_config_of_the_case_is_used(case: ReadCase, tmp_path: Path) -> Non
     assert "NodeName" not in {item.plugin for item in result.figures.plugins}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_profile_covers_the_measured_part(case: ReadCase, tmp_path: Path) -> None:
     path = tmp_path / "out.pstats"
@@ -389,6 +403,7 @@ async def test_limit_ends_a_workload_with_the_figures_until_then(case: ReadCase,
     )
 
 
+@pytest.mark.long
 async def test_limit_within_a_measured_window_closes_it(case: ReadCase, tmp_path: Path) -> None:
     sleep = {"opcode": "sleep", "duration": "1h"}
     start = {"opcode": "startCollectingMetrics", "namespaces": ["own"]}
@@ -425,6 +440,7 @@ async def test_an_older_configuration_is_converted_unless_told_otherwise(
         await ran(case(nodes(1), measured(1)), tmp_path, config=str(config), convert_older=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_groups_of_the_own_workload_are_placed_whole(tmp_path: Path) -> None:
     found = {workload.name: workload for workload in read_workloads(own.FILE)}
@@ -435,6 +451,7 @@ async def test_groups_of_the_own_workload_are_placed_whole(tmp_path: Path) -> No
     assert not any("stay pending" in note for note in result.notes)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_served_plugin_is_asked_once_about_each_group_of_the_own_workload(tmp_path: Path) -> None:
     found = {workload.name: workload for workload in read_workloads(own.FILE)}

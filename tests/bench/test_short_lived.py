@@ -41,6 +41,7 @@ async def test_every_pod_is_bound_and_ends(case: ReadCase) -> None:
     assert result.as_json("command")["levels"][0]["created"] == result.levels[0].created
 
 
+@pytest.mark.long
 async def test_pods_are_not_created_while_those_of_two_seconds_wait(case: ReadCase) -> None:
     # One node has room for 40 pods at a time. A rate of 5 a second allows 10 that wait.
     result = await ran(case, nodes(1), run_pods(50, podsPerSecond=100_000, lifetime="30ms"))

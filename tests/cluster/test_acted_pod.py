@@ -21,6 +21,8 @@ from support.chart import VALUES, Json, of_kind, rendered, the
 from support.deployed import drop, put
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 NODES: Final = {"general-a-1": "3", "general-b-1": "5", "general-b-3": "9"}
 """Nodes with their blinking lights: the last one has the most, and is under maintenance."""
 KINDS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")

@@ -16,6 +16,8 @@ from berth_sdk.json.reader import RawJson
 from berth_sdk.pod import Pod
 from support.watched_view import WatchedView
 
+pytestmark = pytest.mark.long
+
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=90.0, page_size=5)

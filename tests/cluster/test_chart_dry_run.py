@@ -18,6 +18,8 @@ from support.chart import Json, of_kind, rendered, the
 from support.places import ROOT
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MONITORS: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",

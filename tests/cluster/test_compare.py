@@ -14,6 +14,8 @@ import yaml
 from berth_bench.versus.real_servers import ADMIN, NOBODY, RealServers
 from support.places import ROOT
 
+pytestmark = pytest.mark.long
+
 PAGE: Final = ROOT / "docs/how-to/compare-configurations.md"
 HEAD: Final = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 NO_TAINTS: Final = f"{HEAD}profiles:\n- plugins: {{multiPoint: {{disabled: [{{name: TaintToleration}}]}}}}\n"

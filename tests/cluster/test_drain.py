@@ -6,10 +6,13 @@ import itertools
 import urllib.error
 from typing import Any, Final
 
+import pytest
 from berth_bench.versus.real_servers import RealServers
 from berth_host.questions.disruptions import Disruptions
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+
+pytestmark = pytest.mark.long
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

@@ -26,6 +26,8 @@ from berth_sdk.query.v1 import query_pb2, query_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import FakeProcess, FakeSettings, recorded, served
 
+pytestmark = pytest.mark.long
+
 CREDENTIALS = {"clusterAdmin": ADMIN, "authenticatedWithoutRights": NOBODY, "schedulerItself": SCHEDULER}
 PATIENCE_S = 30.0
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"

@@ -23,6 +23,8 @@ from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 FAILOVERS = int(os.environ.get("BERTH_FAILOVERS") or 0)
 MANY = [pytest.param(FAILOVERS, marks=pytest.mark.long, id="many")] if FAILOVERS else []
 FAILOVER_WITHIN_S = 30

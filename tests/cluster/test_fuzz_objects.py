@@ -19,6 +19,8 @@ from support.fuzzed.objects import Fuzz, Step
 from support.fuzzed.shrinking import shrunk
 from support.fuzzed.world import Played, World
 
+pytestmark = pytest.mark.long
+
 OBJECTS: Final = int(os.environ.get("BERTH_FUZZ_OBJECTS", "2000"))
 SEED: Final = int(os.environ.get("BERTH_FUZZ_SEED", "1"))
 CASES: Final = sorted((Path(__file__).parent / "fuzzed").glob("*.json"))

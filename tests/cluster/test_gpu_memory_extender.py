@@ -22,6 +22,8 @@ from gpu_memory import GPU, GPUS, MEMORY
 from support.examples import EXAMPLES
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = EXAMPLES / "gpu_memory_extender"
 NODES = {"a": (1, 10), "b": (1, 20), "c": (1, 40), "plain": (0, 0)}
 """Of each node: GPUs, and GiB of each. No pod finds two nodes equally good."""

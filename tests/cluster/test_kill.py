@@ -23,6 +23,8 @@ from support.bindings import Bindings, bound_twice, until
 from support.observed.playing import wipe
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 NODES = 10
 FILLERS = 40
 PODS_EACH = 40

@@ -317,6 +317,7 @@ async def test_view_equals_the_server_over_cut_connections(
     assert seen.faults == []
 
 
+@pytest.mark.long
 async def test_adapter_catches_up_after_an_outage(empty_servers: RealServers, cluster: KubeCluster) -> None:
     seen = WatchedView()
     await cluster.create("nodes", ObjectRef(name="before"), {})

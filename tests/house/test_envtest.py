@@ -129,6 +129,7 @@ def test_given_assets_are_taken_as_they_are(clone: Path) -> None:
     assert f"KUBEBUILDER_ASSETS names {assets}, which lacks etcd" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "outcome", "code"), [("", "skipped", 0), ("true", "error", 1)])
 def test_without_the_servers_their_tests_are_skipped_but_not_in_ci(

@@ -60,6 +60,7 @@ loaded(parse(["--config", sys.argv[1]]), {})
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("text", "expected"), [(V1, []), (OLDER, ["berth_host.older_config"])])
 def test_scheduler_imports_the_conversion_of_older_forms_for_an_older_file_alone(
     text: str, expected: list[str], tmp_path: Path
@@ -79,6 +80,7 @@ plugins: [{name: Absent, endpoint: 'unix:///run/berth/absent.sock', required: fa
 ENABLED = "profiles: [{plugins: {filter: {enabled: [{name: Absent}]}}}]\n"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("configuration", "expected"),
     [pytest.param(V1, [], id="defaults"), pytest.param(V1 + ENABLED + SERVED, ["grpc"], id="served plugin")],

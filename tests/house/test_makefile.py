@@ -75,7 +75,17 @@ def test_check_calls_each_tool_and_test_calls_pytest(clone: Path) -> None:
     for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports", "proto/generate.py --check"):
         assert tool in lines
     test = make(clone, "-n", "test").stdout.split()
-    assert test == [".venv/bin/pytest", "--numprocesses=3", "--dist=worksteal"]
+    assert test[:4] == [".venv/bin/pytest", "--numprocesses=3", "--dist=worksteal", "--by-file"]
+    assert "-m" not in test
+    rest = make(clone, "-n", "test-rest").stdout.split()
+    assert rest == [*test, "-m", "long"]
+
+
+def test_all_tests_are_those_of_make_test_then_the_rest(clone: Path) -> None:
+    script(made(clone) / "pytest", 'echo "pytest $*"')
+    done = make(clone, "test-all")
+    first, second = [line for line in done.stdout.splitlines() if line.startswith("pytest")]
+    assert second == f"{first} -m long"
 
 
 @pytest.mark.slow
@@ -139,7 +149,7 @@ def test_newest_python_gets_an_environment_of_its_own(
     said = newest(clone, shims, "3.11").splitlines()
     assert said[0] == "make test runs on Python 3.11"
     assert said[1].startswith(f"the newest Python here is 3.14 ({pyenv}/python3.14)")
-    assert said[-1] == "pytest --numprocesses=3 --dist=worksteal"
+    assert said[-1].startswith("pytest --numprocesses=3 --dist=worksteal")
 
 
 @pytest.mark.parametrize(
@@ -182,5 +192,5 @@ def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_
     assert log.read_text().splitlines() == [
         "-j2 envtest check CI=true ",
         "test CI=true ",
-        "test-long CI=true ",
+        "test-rest CI=true ",
     ]

@@ -80,6 +80,7 @@ def test_every_category_is_here() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_host_decides_as_recorded(category: str) -> None:
@@ -132,6 +133,7 @@ def test_every_category_of_1_37_is_here() -> None:
     assert {name for name in CATEGORIES_1_37 if not name.startswith("v137-")} < set(CATEGORIES)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("category", CATEGORIES_1_37)
 def test_host_decides_as_1_37(category: str, plugin_server: str) -> None:
     records = records_of(category, GOLDEN_1_37)[:QUICK]

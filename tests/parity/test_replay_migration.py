@@ -16,6 +16,7 @@ RECORDS = {record["name"]: record for record in read_records(GOLDEN)}
 RECORDINGS = replay_migration.Recordings(RECORDS)
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", sorted(RECORDS))
 def test_migrated_record_means_the_same(name: str) -> None:
     assert RECORDINGS.problem(RECORDS[name]) is None

@@ -58,6 +58,7 @@ def test_further_script_goes_as_recorded(name: str) -> None:
     assert outcome(RECORDS[name])[0] is None
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_script_goes_as_recorded_with_served_plugins(name: str, plugin_server: str) -> None:

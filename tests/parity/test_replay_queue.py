@@ -46,6 +46,7 @@ def outcome(record: dict[str, Any]) -> Any:
     return tool.first_difference(record["name"], record["expected"], asyncio.run(tool.actual_of(script)))
 
 
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", RECORDS)
 def test_script_goes_as_recorded(name: str) -> None:
     assert outcome(RECORDS[name]) is None

@@ -32,6 +32,7 @@ def test_unknown_case_is_reported_with_the_known_kinds(run: Run) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_case_is_a_line_with_berths_figures(run: Run) -> None:
     names = ("pod/tolerations", "pod/scheduling gates", "budget/values of the selector")

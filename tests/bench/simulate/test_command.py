@@ -14,6 +14,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_pod_is_asked_about_on_every_template_both_ways() -> None:
     done = simulate("--pods", "10", "--templates", "4", "-o", "json")

@@ -51,6 +51,7 @@ def test_process_to_stop_needs_a_kubeconfig() -> None:
     assert "--api-server-pid needs --kubeconfig: give both" in result.output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_terminated_soak_ends_its_processes(tmp_path: Path) -> None:
     command = ["bench", "soak", "--minutes", "5", "--nodes", "10", "--keep", str(tmp_path)]

@@ -148,6 +148,7 @@ def test_growth_of_resident_memory_is_that_of_the_second_half() -> None:
     assert resident_growth_percent(run(10)) == pytest.approx(100 * 4.07 / 107.8, rel=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("leaked_per_s", [0, 20_000])
 async def test_a_host_that_leaks_is_told_from_one_that_does_not(

@@ -16,6 +16,7 @@ from berth_bench.versus.scheduler_process import SchedulerError
 from support.waiting import until
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_host_that_ends_by_itself_stays_an_error_after_the_next_kill(
     tmp_path: Path,

@@ -18,6 +18,7 @@ def listening(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.sock") if can_connect(path))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_older_process_runs_until_the_newer_is_called(tmp_path: Path) -> None:
     sockets = tmp_path / "sockets"
@@ -51,6 +52,7 @@ async def test_newer_process_takes_over_even_if_it_is_not_called(
         await plugin.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_process_ends_even_if_the_wait_for_its_end_is_cancelled(tmp_path: Path) -> None:
     plugin = PluginProcess("SoakFit", tmp_path)

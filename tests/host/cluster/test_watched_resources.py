@@ -136,6 +136,7 @@ async def test_plugin_that_attaches_later_gets_its_objects_before_it_is_asked(tm
         await process.kill()
 
 
+@pytest.mark.long
 async def test_copy_of_a_host_that_stood_by_is_sent_anew_when_it_leads(tmp_path: Path) -> None:
     process = PluginProcess(tmp_path / "p.sock", "support.reads_services:ReadsServices")
     text = BARE % ", {name: ReadsServices}" + BERTH % (

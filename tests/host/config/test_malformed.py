@@ -69,6 +69,7 @@ def test_any_values_in_yaml(document: dict[str, object]) -> None:
     load(HEADER + yaml.safe_dump(document, allow_unicode=True))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(document=DOCUMENTS)
 def test_any_values_in_json(document: dict[str, object]) -> None:

@@ -359,6 +359,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.usefixtures("many_turns")
 @pytest.mark.parametrize("sent", MALFORMED)
 async def test_malformed_requests_are_answered_and_counted_and_write_few_lines(

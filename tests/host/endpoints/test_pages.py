@@ -127,6 +127,7 @@ async def test_drain_is_answered_and_an_unknown_node_is_not_found(port: Served) 
     assert (reply.status, "there is no node small-9: did you mean small-" in reply.body) == (404, True)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("path", "token", "status", "said"),
     [

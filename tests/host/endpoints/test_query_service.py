@@ -206,6 +206,7 @@ def template(**more: Any) -> pb.NodeTemplate:
     return pb.NodeTemplate(**{"name": "t", "node": NODE, "count": 1, **more})
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("request_", "code", "text"),
     [
@@ -624,6 +625,7 @@ async def test_idle_connections_to_the_query_port_leave_room_for_a_caller() -> N
             await server.stop()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("method", ["Simulate", "Fit", "Queue", "Drain", "Why"])
 async def test_call_without_a_request_and_one_of_other_bytes_are_refused(method: str) -> None:
     async with World([node("n0")]) as world, raw(Process(world.host), OpenGate()) as channel:

@@ -112,6 +112,7 @@ def check(reply: Reply, wanted: dict[str, Any], credentials: str = "clusterAdmin
         assert reply.body
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(RECORDED["endpoints"]))
 async def test_every_path_answers_each_user_as_recorded(port: Served, path: str) -> None:
@@ -126,6 +127,7 @@ async def test_every_path_answers_each_user_as_recorded(port: Served, path: str)
     check(await port.ask("GET", path, token="wrong"), RECORDED["wrongToken"])
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", sorted(RECORDED["variants"]))
 async def test_other_methods_and_forms_answer_as_recorded(port: Served, variant: str) -> None:

@@ -130,6 +130,7 @@ async def test_loopback_answers_no_question_of_another_site(
             assert loopback.url in (await response.json())["message"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("is_watched", [False, True], ids=["once", "watched"])
 @pytest.mark.parametrize(
     "path", ["queue", "nodes", "plugins", "podgroups", "podgroups/a/b", "pods/a/b", "pods/a/b/fit"]

@@ -234,6 +234,7 @@ def test_text_that_is_not_unicode_becomes_replacement_characters() -> None:
     assert answers.filter_answer(rb'{"NodeNames": ["\ud800"]}').names == ["\ufffd"]
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("verb", READERS)
 @pytest.mark.parametrize("levels", [900, 5_000, 100_000, 3_000_000])
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

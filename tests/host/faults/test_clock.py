@@ -39,6 +39,7 @@ class SteppingClock:
             file.write(struct.pack("=q", seconds))
 
 
+@pytest.mark.long
 async def test_row_34_a_step_of_the_wall_clock_ends_no_deadline_and_holds_no_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def truth(world: World) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["lose", "twice", "strange-base"])
 async def test_row_18_a_delta_that_is_lost_or_twice_there_or_of_an_unknown_base_is_repaired_in_the_call(
     tmp_path: Path, kind: str
@@ -67,6 +68,7 @@ async def test_row_18_a_delta_that_is_lost_or_twice_there_or_of_an_unknown_base_
         assert await copy_of(world, plugin) == truth(world)
 
 
+@pytest.mark.long
 async def test_row_18_after_one_repair_the_policy_applies_and_everything_is_sent_in_the_background(
     tmp_path: Path,
 ) -> None:
@@ -85,6 +87,7 @@ async def test_row_18_after_one_repair_the_policy_applies_and_everything_is_sent
         assert world.node_of("a") == "n0"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("need", ["MISSING_STATE", "MISSING_POD", "MISSING_CYCLE"])
 async def test_row_20_what_a_plugin_says_it_lacks_comes_within_the_attempt(tmp_path: Path, need: str) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "PRE_FILTER", "FILTER"))
@@ -135,6 +138,7 @@ async def test_row_21_what_is_too_large_is_cut_up_or_not_sent_or_not_believed(tm
         assert len(plugin.requests("Filter")) == asked
 
 
+@pytest.mark.long
 async def test_row_21_a_copy_that_is_larger_than_a_message_goes_in_chunks(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path / "failing")
     raw = RawPlugin(tmp_path / "raw", descriptor("Raw", "FILTER"))
@@ -149,6 +153,7 @@ async def test_row_21_a_copy_that_is_larger_than_a_message_goes_in_chunks(tmp_pa
         assert all(len(b64decode(chunk)) <= DEFAULT_BYTES for chunk in chunks)
 
 
+@pytest.mark.long
 async def test_row_28_a_verdict_on_a_node_that_is_made_anew_meanwhile_belongs_to_the_snapshot(
     tmp_path: Path,
 ) -> None:
@@ -197,6 +202,7 @@ async def test_row_28_a_node_that_comes_back_under_its_name_is_another_node(tmp_
         assert await copy_of(world, plugin) == truth(world)
 
 
+@pytest.mark.long
 async def test_row_30_a_feature_of_a_newer_peer_is_not_used_and_hinders_nothing(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "FILTER"))
     newer = identity_pb2.HandshakeResponse(

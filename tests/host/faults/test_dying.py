@@ -87,6 +87,7 @@ async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_
         assert not plugin.did("unreserve")
 
 
+@pytest.mark.long
 async def test_row_8_the_cycle_begins_anew_at_once_with_the_instance_that_stands_by(tmp_path: Path) -> None:
     """Within the attempt: no pod fails, and none backs off."""
     async with sidecars(tmp_path, "old", "new") as (world, attempts, (old, new)):
@@ -99,6 +100,7 @@ async def test_row_8_the_cycle_begins_anew_at_once_with_the_instance_that_stands
         assert len(old.asked("PreFilter")) == len(new.asked("PreFilter")) == 1
 
 
+@pytest.mark.long
 async def test_row_8_the_cycle_begins_anew_once_and_the_next_death_is_a_failure(tmp_path: Path) -> None:
     async with sidecars(tmp_path, "old", "newer", "newest") as (world, attempts, (old, newer, newest)):
         for dying in (newer, newest):
@@ -113,6 +115,7 @@ async def test_row_8_the_cycle_begins_anew_once_and_the_next_death_is_a_failure(
         assert asked == [1, 1, 1]
 
 
+@pytest.mark.long
 async def test_row_20_a_plugin_that_restarts_between_two_calls_costs_no_attempt(tmp_path: Path) -> None:
     """It restarts while another plugin is asked: the cycle begins anew with the new instance."""
     plugin = FailingProcess(tmp_path / "failing")
@@ -134,6 +137,7 @@ async def test_row_20_a_plugin_that_restarts_between_two_calls_costs_no_attempt(
         assert len(plugin.asked("Filter")) == 1
 
 
+@pytest.mark.long
 async def test_row_9_death_after_reserve_is_no_obstacle_where_nothing_else_needs_the_plugin(
     tmp_path: Path,
 ) -> None:
@@ -157,6 +161,7 @@ async def test_row_9_death_after_reserve_is_no_obstacle_where_nothing_else_needs
         assert not plugin.did("unreserve")
 
 
+@pytest.mark.long
 async def test_row_9_death_where_the_plugin_is_needed_gives_back_and_tries_again(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     plugin.arm("PreBind", "die")
@@ -192,6 +197,7 @@ async def test_row_9_and_10_the_next_instance_takes_up_the_wait_and_the_reservat
         assert not plugin.did("unreserve")
 
 
+@pytest.mark.long
 async def test_row_10_a_wait_that_nobody_takes_up_ends_at_its_deadline(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="reserve permit")
@@ -211,6 +217,7 @@ async def test_row_10_a_wait_that_nobody_takes_up_ends_at_its_deadline(tmp_path:
         await in_time(lambda: [cycle for cycle, _ in plugin.did("unreserve")] == [waiting.cycle_id])
 
 
+@pytest.mark.long
 async def test_row_9_and_10_a_reservation_that_the_next_instance_does_not_know_is_given_back(
     tmp_path: Path,
 ) -> None:

@@ -68,6 +68,7 @@ async def test_group_is_placed_in_the_best_placement_with_few_calls(tmp_path: Pa
         assert set(plugin.held()) == {cycle for cycle, _ in plugin.did("good")}
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize(
     ("rpc", "kind"),
     [
@@ -100,6 +101,7 @@ async def test_row_36_group_whose_plugin_dies_is_placed_later_and_nothing_stays_
         assert host.host.snapshot.mark() == 0
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("rpc", ["PlacementGenerate", "PlacementFeasible", "PlacementScore"])
 async def test_row_37_wrong_answer_about_a_group_is_a_violation_that_the_group_names(
     rpc: str, tmp_path: Path
@@ -115,6 +117,7 @@ async def test_row_37_wrong_answer_about_a_group_is_a_violation_that_the_group_n
         await in_time(lambda: len(plugin.held()) == COUNT)
 
 
+@pytest.mark.long
 async def test_row_11_next_host_leaves_nothing_of_the_trial_that_a_killed_host_was_in(tmp_path: Path) -> None:
     plugin = GroupingProcess(tmp_path / "plugin")
     plugin.arm("Reserve", "hang-after")

@@ -64,6 +64,7 @@ async def test_row_11_the_next_host_takes_up_what_the_killed_one_left(tmp_path: 
         assert await second.stop() == 0
 
 
+@pytest.mark.long
 async def test_row_12_the_host_that_lost_the_lead_sends_nothing_and_the_next_one_begins_its_term(
     tmp_path: Path,
 ) -> None:
@@ -103,6 +104,7 @@ async def test_row_12_the_host_that_lost_the_lead_sends_nothing_and_the_next_one
         assert cluster.served.handlers.rebinds == 0
 
 
+@pytest.mark.long
 async def test_row_14_the_hosts_own_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
     tmp_path: Path,
 ) -> None:
@@ -143,6 +145,7 @@ async def test_row_33_children_end_with_the_host_that_was_killed(
         await until(lambda: not is_alive(pid))
 
 
+@pytest.mark.long
 async def test_row_33_a_child_that_survives_its_host_is_a_stranger_to_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

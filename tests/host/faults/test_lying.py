@@ -95,6 +95,7 @@ async def test_row_24_a_lie_is_refused_counted_and_named_and_the_policy_applies(
                 assert world.node_of("web"), lie
 
 
+@pytest.mark.long
 async def test_row_24_a_victim_of_higher_priority_is_left_alone(tmp_path: Path) -> None:
     plugin = liar(tmp_path)
     text = strict(plugin, "postFilter")
@@ -116,6 +117,7 @@ async def test_row_24_a_victim_of_higher_priority_is_left_alone(tmp_path: Path) 
         assert world.host.plugin_stats()["Raw"].violations >= 1
 
 
+@pytest.mark.long
 async def test_row_24_the_third_lie_of_any_kind_ends_in_quarantine(tmp_path: Path) -> None:
     plugin = liar(tmp_path)
     for name in ("unknown node", "no decision at Reserve", "patch on an undeclared kind"):
@@ -138,6 +140,7 @@ async def test_row_24_the_third_lie_of_any_kind_ends_in_quarantine(tmp_path: Pat
         assert all(world.node_of(name) for name in ("p0", "p1", "p2", "after"))
 
 
+@pytest.mark.long
 async def test_row_24_a_bind_that_is_claimed_and_was_not_done_is_a_lie(tmp_path: Path) -> None:
     """The pod is looked for, for so long as a plugin may be ahead of the cluster; then it is tried again."""
     plugin = liar(tmp_path)

@@ -34,6 +34,7 @@ OVERDUE_S = 0.1
 NODES = [node("n0"), node("n1")]
 
 
+@pytest.mark.long
 async def test_row_13_reserve_that_happened_and_was_not_answered_in_time_is_undone(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     plugin.arm("Reserve", "hang-after")
@@ -62,6 +63,7 @@ async def test_row_13_reserve_that_comes_after_its_unreserve_takes_nothing(tmp_p
         assert [cycle for cycle, _ in plugin.did("reserve")] == [kept]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("where", ["chosen", "elsewhere", "nowhere"])
 async def test_row_14_the_pod_is_read_where_the_plugin_bound_it_or_not_and_did_not_say(
     tmp_path: Path, where: str
@@ -85,6 +87,7 @@ async def test_row_14_the_pod_is_read_where_the_plugin_bound_it_or_not_and_did_n
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.long
 async def test_row_15_an_unreserve_that_is_never_acknowledged_is_dropped_some_tries_after_a_reconcile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) ->
             assert world.everything_is_accounted_for(), rpc
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
@@ -74,6 +75,7 @@ async def test_row_29_pre_bind_between_two_rounds_is_asked_what_it_makes_of_the_
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.long
 async def test_row_29_a_deleted_pod_ends_its_wait_everywhere(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT"))
     plugin.on("Permit", scheduling_pb2.PermitResponse(ctx=decided(pb.PluginStatus.CODE_WAIT)))

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 NAMES = ["p5", "p4", "p3", "p2", "p1", "p0"]
 
 
+@pytest.mark.long
 async def test_row_35_without_its_sorter_the_queue_goes_by_time_and_is_keyed_anew_when_it_returns(
     tmp_path: Path,
 ) -> None:

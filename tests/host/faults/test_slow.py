@@ -57,6 +57,7 @@ async def test_row_23_a_call_that_is_not_waited_for_any_more_is_cancelled(tmp_pa
         assert world.node_of("web")
 
 
+@pytest.mark.long
 async def test_row_23_probes_alone_notice_a_stopped_plugin_and_that_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +82,7 @@ async def test_row_23_probes_alone_notice_a_stopped_plugin_and_that_it_goes_on(
         assert world.node_of("web")
 
 
+@pytest.mark.long
 async def test_row_22_a_stopped_plugin_delays_no_other_one(tmp_path: Path) -> None:
     """Pods wait in binding for the one that was stopped; those that do not need it are bound meanwhile."""
     slow = FailingProcess(tmp_path / "slow")
@@ -102,6 +104,7 @@ async def test_row_22_a_stopped_plugin_delays_no_other_one(tmp_path: Path) -> No
         await in_time(lambda: all(world.node_of(f"slow-{i}") for i in range(20)))
 
 
+@pytest.mark.long
 async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_one_deadline(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, deadline="2s", Failing="preBind")
@@ -113,6 +116,7 @@ async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_one_deadline(t
         assert len(plugin.did("round")) > 2
 
 
+@pytest.mark.long
 async def test_row_22_the_circuit_of_a_slow_point_opens_and_its_deadline_is_waited_for_no_more(
     tmp_path: Path,
 ) -> None:

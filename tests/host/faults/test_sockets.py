@@ -21,6 +21,7 @@ def in_folder(plugin: FailingProcess, sockets: Path) -> str:
     return text.replace("plugins:\n- name", f"socketFolder: {sockets}\nplugins:\n- name")
 
 
+@pytest.mark.long
 async def test_row_4_the_socket_of_a_killed_plugin_is_tried_again_in_silence_and_left_alone(
     tmp_path: Path,
 ) -> None:

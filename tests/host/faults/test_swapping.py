@@ -58,6 +58,7 @@ async def test_row_6_a_pod_that_waits_is_released_and_bound_by_the_instance_that
         assert cycle not in [words[1] for words in new.asked("PreBind")]
 
 
+@pytest.mark.long
 async def test_row_6_the_newer_instance_may_release_it_and_takes_it_over_when_the_older_one_ends(
     tmp_path: Path,
 ) -> None:

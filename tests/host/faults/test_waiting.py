@@ -61,6 +61,7 @@ async def test_row_17_decisions_for_an_old_cycle_or_twice_have_no_effect(tmp_pat
         await in_time(lambda: world.node_of("web"))
 
 
+@pytest.mark.long
 async def test_row_17_allow_ends_no_wait_of_another_plugin_unless_it_names_the_plugin(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="permit").replace(
@@ -74,6 +75,7 @@ async def test_row_17_allow_ends_no_wait_of_another_plugin_unless_it_names_the_p
         assert not world.node_of("web")
 
 
+@pytest.mark.long
 async def test_row_17_a_second_decision_of_a_plugin_has_no_effect_while_another_one_holds_the_pod(
     tmp_path: Path,
 ) -> None:

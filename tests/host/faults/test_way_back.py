@@ -46,6 +46,7 @@ async def waiting_pods(handle: identity_pb2.HandleEndpoint, plugin: str, filler:
     return grpc.StatusCode.OK
 
 
+@pytest.mark.long
 async def test_row_25_a_flood_of_calls_is_held_back_and_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ async def test_row_26_a_token_of_an_earlier_attachment_or_for_another_plugin_is_
         assert await waiting_pods(fresh, "Raw") is grpc.StatusCode.OK
 
 
+@pytest.mark.long
 async def test_row_24_a_plugin_in_quarantine_cannot_ask_its_host_either(tmp_path: Path) -> None:
     """What breaks the contract decides about no pod: not by answers, and not by calls of its own."""
     liar = RawPlugin(tmp_path / "liar", descriptor("Raw", "RESERVE", "PERMIT", handle_client=True))

@@ -91,6 +91,7 @@ def renamed(node: Node | None, name: str) -> Node:
     return Node.from_object({**raw, "metadata": {**raw["metadata"], "name": name, "labels": labels}})
 
 
+@pytest.mark.long
 async def test_simulation_gives_the_verdict_of_the_what_if() -> None:
     for seed in range(WORLDS // 2):
         alone = FrameworkAlone()

@@ -134,6 +134,7 @@ async def test_a_permit_plugin_behind_tls_allows_a_pod_that_waits(parties: Parti
         assert needle not in heard
 
 
+@pytest.mark.long
 async def test_files_that_are_replaced_on_both_sides_serve_the_next_question(parties: Parties) -> None:
     async with parties.world(parties.handle(f"127.0.0.1:{parties.port}")) as world:
         await in_time(lambda: attached(world))
@@ -149,6 +150,7 @@ async def test_files_that_are_replaced_on_both_sides_serve_the_next_question(par
         assert condition(world).state is State.ACTIVE  # its own connection stood all the time
 
 
+@pytest.mark.long
 async def test_plugin_is_not_attached_while_the_host_cannot_serve_its_calls(parties: Parties) -> None:
     key = parties.host.key.read_bytes()
     own = parties.host.key.with_name("handle.key")

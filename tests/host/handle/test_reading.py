@@ -132,6 +132,7 @@ def read_contents(chunks: Sequence[handle_pb2.ReadStateResponse]) -> dict[str, t
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_reads_while_pods_are_scheduled_are_each_of_one_version(
     monkeypatch: pytest.MonkeyPatch,
@@ -176,6 +177,7 @@ async def test_a_version_that_was_current_when_the_read_began_is_read_to_its_end
         assert read_contents(chunks) == before != contents(host.state)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_number_of_open_reads_of_a_plugin_is_bounded() -> None:
     async with serving(2000) as host:

@@ -53,6 +53,7 @@ def test_too_deep_expressions_are_refused_in_kube_schedulers_words(text: str, wa
         ENVIRONMENT.compile(text, ("bool",))
 
 
+@pytest.mark.long
 def test_target_of_chained_optional_macros_is_evaluated_twice_but_compiled_once() -> None:
     cost_of("optional.of(1)" + ".optMap(x, x)" * 8 + ".hasValue()")
     with pytest.raises(CostError):
@@ -72,6 +73,7 @@ def bound(count: int, first: str, step: str, last: str) -> str:
     return f"cel.bind(a0, {first}, {steps}{last.replace('$', f'a{count - 1}')}" + ")" * count
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "text",
     [
@@ -107,6 +109,7 @@ def test_values_nested_deeper_than_their_text_cost_too_much() -> None:
         cost_of(text)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "text",
     [

@@ -70,6 +70,7 @@ def test_verdicts_and_scores_equal_a_computation_by_the_rules(cluster: AffineClu
     check(plug_of(cluster).runtime(), cluster, table_of(cluster))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @few
 @given(cluster=strategies.clusters(), data=st.data())

@@ -139,6 +139,7 @@ def test_what_ifs_equal_a_computation_by_the_rules(case: Case, data: st.DataObje
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=both, later=st.lists(both, min_size=1, max_size=3), pods=st.lists(both, min_size=1, max_size=2))

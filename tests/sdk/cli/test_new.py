@@ -58,6 +58,7 @@ def test_package_for_each_point_is_one_that_a_host_takes(
     assert "arguments: accepts {}" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "points", [pytest.param("filter,score", id="default"), pytest.param(EVERY, id="all")]
 )

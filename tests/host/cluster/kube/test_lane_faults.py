@@ -120,6 +120,7 @@ async def created(asked: Asked) -> None:
     asked.answer(201, asked.body)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", ["up", "down"])
 async def test_connection_that_is_cut_at_any_place(
     authority: Authority, tmp_path: Path, wire: str, way: str
@@ -283,6 +284,7 @@ class Saboteur:
                 connection.transport.close()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.long)], ids=str)
 async def test_law_holds_through_any_accidents(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: str, seeds: range

@@ -66,6 +66,7 @@ WRITES: dict[str, tuple[str, str, Write]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("write", WRITES)
 async def test_call_with_an_unreadable_answer_has_an_unknown_outcome(
     api: KubeApi, cluster: KubeCluster, write: str
@@ -79,6 +80,7 @@ async def test_call_with_an_unreadable_answer_has_an_unknown_outcome(
         assert not api.answers
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("write", WRITES)
 async def test_refusal_without_a_status_has_an_unknown_outcome(
     api: KubeApi, cluster: KubeCluster, write: str

@@ -104,6 +104,7 @@ def test_aliases_of_aliases_are_stopped() -> None:
         read("\n".join(lines))
 
 
+@pytest.mark.long
 def test_document_of_too_many_values_is_refused_where_they_are_too_many() -> None:
     """The rest is not read: what is refused costs no more for being longer."""
     text = "".join(f"key{number}: 1\n" for number in range(MAX_VALUES + 100_000))

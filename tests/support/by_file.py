@@ -1,0 +1,90 @@
+"""Collect each test file where it runs, and only there: the option `--by-file` for runs with several workers.
+
+pytest-xdist has every worker collect everything, as it hands out single tests. To import all files and to
+write out their parameters takes each worker as much time as a tenth of all tests. With this option a worker
+collects one item per file, and the file's tests when it comes to that item. Files are handed out, and stolen from
+busy workers, as tests are without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class UnreadFile(pytest.File):
+    """A test file that is not imported yet: one item."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the item that stands for all tests of the file."""
+        yield WholeFile.from_parent(self, name="tests")
+
+
+class WholeFile(pytest.Item):
+    """All tests of a file."""
+
+    def runtest(self) -> None:
+        """Refuse to be run as a test: `ByFile.pytest_runtest_protocol` runs the tests in its place."""
+        raise NotImplementedError
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return what a crash of the worker is reported with."""
+        return self.path, None, "tests"
+
+
+class ByFile:
+    """The plugin of a worker."""
+
+    def __init__(self, worker: Any) -> None:
+        """Run for this `xdist.remote.WorkerInteractor`."""
+        self._worker = worker
+        self._reading: Path | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(
+        self, module_path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        """Put off the import, unless it is this file's turn."""
+        if module_path == self._reading:
+            return None
+        return UnreadFile.from_parent(parent, path=module_path)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
+        """Keep files from `-m` and `-k`: these choose among the tests of each."""
+        files = [item for item in items if isinstance(item, WholeFile)]
+        items[:] = [item for item in items if not isinstance(item, WholeFile)]
+        yield
+        items[:0] = files
+
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Collect a file, and run what `-m` and `-k` leave of it."""
+        if not isinstance(item, WholeFile):
+            return None
+        session = item.session
+        tests = self._collected(item)
+        own, first = self._worker.item_index, len(session.items)
+        session.items.extend(tests)  # where the worker looks up what a report is about
+        try:
+            for index, test in enumerate(tests):
+                self._worker.item_index = first + index
+                after = tests[index + 1] if index + 1 < len(tests) else nextitem
+                test.ihook.pytest_runtest_protocol(item=test, nextitem=after)
+                if session.shouldfail or session.shouldstop:
+                    break
+        finally:
+            del session.items[first:]
+            self._worker.item_index = own
+        return True
+
+    def _collected(self, item: WholeFile) -> list[pytest.Item]:
+        unread = item.parent
+        assert unread is not None and unread.parent is not None
+        self._reading = item.path
+        module = item.ihook.pytest_pycollect_makemodule(module_path=item.path, parent=unread.parent)
+        tests = list(item.session.genitems(module))
+        item.config.hook.pytest_collection_modifyitems(session=item.session, config=item.config, items=tests)
+        return tests
