@@ -1,10 +1,10 @@
-"""Print what `make test-changed` runs: the test files that import, directly or not, what differs from a commit.
+"""Print the test files of `make test-changed`: those that import, directly or not, what a branch changed.
 
 `python tests/changed.py [COMMIT]` compares the working tree, new files included, with where the branch left
 COMMIT (main). A module that a test names in a string (`--plugin support.echo_plugin:Echo`, a path) counts as
-imported, as another process imports it. Everything is printed (`tests`) where something changed that no test
-imports: a proto, data, a fixture, the configuration of the tests, or code that only a child runs. Pages are for
-`tests/docs` and `tests/house`.
+imported, as another process imports it. All tests are printed (`tests`) where something changed that no test
+imports: a proto, data, a fixture, the configuration of the tests, or code that only a child runs. A page of
+the documentation is for `tests/docs` and `tests/house`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 CODE = ("host", "sdk", "plugins", "bench", "tests", "examples", "proto")
@@ -21,6 +22,7 @@ NAMED = re.compile(r"[A-Za-z_][\w-]*(?:[./][A-Za-z_][\w-]*)+")
 """What may be a module or a path in a string."""
 LONGEST = 500
 """The number of characters of the longest string that is looked at."""
+OF_PAGES = {"tests/docs", "tests/house"}
 COMMANDS = {
     "berth": "berth_host.__main__",
     "berth-scheduler": "berth_host.__main__",
@@ -54,14 +56,13 @@ class Imports:
         self._root = root
         self._modules = {file.relative_to(root).as_posix(): file for file in sorted(files)}
         self._homes = self._by_name()
-        self._direct = {name: set(self._imported(name)) for name in self._modules}
 
     def tests_of(self, changed: Iterable[str]) -> list[str] | None:
-        """Return the test files that import one of these files; None if one of them may concern every test."""
+        """Return the test files that import one of these files; None if one may concern every test."""
         chosen: set[str] = set()
         for name in changed:
             if name.startswith("docs/") or name.endswith(".md"):
-                chosen |= {"tests/docs", "tests/house"}
+                chosen |= OF_PAGES
                 continue
             if not name.endswith(".py") or name.endswith("conftest.py"):
                 return None
@@ -70,6 +71,11 @@ class Imports:
                 return None
             chosen |= tests
         return sorted(test for test in chosen if (self._root / test).exists())
+
+    @cached_property
+    def _direct(self) -> dict[str, set[str]]:
+        """The files that each file imports."""
+        return {name: set(self._imported(name)) for name in self._modules}
 
     def _reached_by(self, name: str) -> set[str]:
         """Return the files from which imports lead to this one, itself included."""
@@ -126,7 +132,10 @@ def main(arguments: list[str]) -> int:
     """Print the files, one a line; to standard error why."""
     root = Path(__file__).parents[1]
     commit = arguments[0] if arguments else "main"
-    changed = changed_files(root, commit)
+    try:
+        changed = changed_files(root, commit)
+    except subprocess.CalledProcessError:
+        return 1  # git has said why
     if not changed:
         print(f"nothing differs from {commit}", file=sys.stderr)
         return 0

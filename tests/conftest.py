@@ -78,12 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Only with `--by-file`, in a worker, and if whole files were asked for."""
     named = any("::" in argument for argument in config.args)
     if config.getoption("--by-file") and hasattr(config, "workerinput") and not named:
-        from support.by_file import ByFile
-        from xdist.remote import WorkerInteractor
+        from support.by_file import ByFile, worker_of
 
-        plugins = config.pluginmanager.get_plugins()
-        worker = next(plugin for plugin in plugins if type(plugin).__name__ == WorkerInteractor.__name__)
-        config.pluginmanager.register(ByFile(worker))
+        config.pluginmanager.register(ByFile(worker_of(config)))
 
 
 @pytest.fixture(autouse=True)

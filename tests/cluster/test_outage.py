@@ -26,6 +26,8 @@ from support.observed.audit import POLICY
 from support.observed.playing import wipe
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 OUTAGE_S = os.environ.get("BERTH_OUTAGE_S")
 LONG = [pytest.param(float(OUTAGE_S), marks=pytest.mark.long, id="long")] if OUTAGE_S else []
 PODS = 100

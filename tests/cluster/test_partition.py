@@ -21,6 +21,8 @@ from support.bindings import Bindings, bound_twice
 from support.observed.playing import wipe
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = int(os.environ.get("BERTH_PARTITIONS", "3"))
 PODS_EACH = 40
 

@@ -9,6 +9,8 @@ from berth_bench.versus.real_servers import RealServers
 from support.deployed import Deployed, put
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 VALUES = {
     "podGroups": {"kubernetes": True},
     "config": {"profiles": [{"schedulerName": "berth"}], "leaderElection": {"leaderElect": False}},

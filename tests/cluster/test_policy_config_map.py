@@ -11,6 +11,8 @@ from berth_host.cli.main import berth
 from click.testing import CliRunner, Result
 from support.observed.stage import api_of
 
+pytestmark = pytest.mark.long
+
 TEXT = """\
 apiVersion: kubescheduler.config.k8s.io/v1alpha1
 kind: KubeSchedulerConfiguration

@@ -23,6 +23,8 @@ from support.emptying import empty
 from support.rights import AUDIT_POLICY, Asked, AskedLog, Right, name_of, rights_of
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 ALL = documents((MANIFESTS / "beside.yaml").read_text())
 """The chart's objects, which are available without helm: for the names of the tests."""
 RULES: Final[list[tuple[str, Json]]] = [

@@ -19,6 +19,8 @@ from support.observed.scenario import Outcome, run
 from support.observed.stage import stage
 from support.observed.trial import Stage
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 RECORDS = {record["name"]: record for record in read_scenarios(Path(__file__).parent / "golden_extender")}
 SHORTLY_S = 1.0

@@ -14,6 +14,8 @@ from support.observed.scenario import Outcome, run
 from support.observed.stage import stage
 from support.observed.trial import Stage
 
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent / "golden_observability"
 RECORDS = {record["name"]: record for record in read_scenarios(GOLDEN, "events*")}
 SCENARIOS = (
@@ -31,7 +33,7 @@ MORE_SCENARIOS = (
     "pre-bind-refused-by-admission",
     "plugin-pre-bind-unschedulable",
 )
-"""Those of `make test-long`."""
+"""Those of `make test-all`."""
 
 
 @pytest.fixture

@@ -166,6 +166,7 @@ async def test_pod_is_bound_and_term_releases_the_lease_last(
     assert (elected["reason"], elected["involvedObject"]["kind"]) == ("LeaderElection", "Lease")
 
 
+@pytest.mark.long
 async def test_term_waits_for_a_running_binding(empty_servers: RealServers, start: Start) -> None:
     add_node(empty_servers)
     process = await start(*SLOW)
@@ -185,6 +186,7 @@ async def test_term_waits_for_a_running_binding(empty_servers: RealServers, star
     assert names.index("pod.bound") < names.index("lease.released")
 
 
+@pytest.mark.long
 async def test_lost_lease_stops_a_running_binding(empty_servers: RealServers, start: Start) -> None:
     add_node(empty_servers)
     process = await start(*SLOW)
@@ -238,6 +240,7 @@ async def test_a_standby_schedules_once_the_leader_has_left(empty_servers: RealS
     assert empty_servers.request("GET", LEASE)["spec"]["leaseTransitions"] == 1
 
 
+@pytest.mark.long
 async def test_a_leader_whose_lease_is_taken_ends_with_1_and_posts_nothing_more(
     empty_servers: RealServers, start: Start
 ) -> None:
@@ -257,6 +260,7 @@ async def test_a_leader_whose_lease_is_taken_ends_with_1_and_posts_nothing_more(
     assert node_of(empty_servers, "late") == ""
 
 
+@pytest.mark.long
 async def test_scheduler_binds_without_election_and_endpoints(
     empty_servers: RealServers, tmp_path: Path
 ) -> None:
@@ -275,6 +279,7 @@ async def test_scheduler_binds_without_election_and_endpoints(
 # --- USR2 and others -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_usr2_dumps_cache_and_queue_and_usr1_does_nothing(
     empty_servers: RealServers, start: Start
 ) -> None:
@@ -318,6 +323,7 @@ async def test_hup_applies_profiles_while_scheduling_continues(
     assert holder(empty_servers) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("configuration", "reason"),
     [
@@ -344,6 +350,7 @@ async def test_a_bad_file_changes_nothing_and_says_why(
     assert len(logged(process, "configuration.loaded")) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["in the host", "served"])
 async def test_arguments_that_a_plugin_refuses_are_a_bad_file(
     empty_servers: RealServers, start: Start, tmp_path: Path, where: str
@@ -372,6 +379,7 @@ async def test_arguments_that_a_plugin_refuses_are_a_bad_file(
         assert await process.stop() == 0
 
 
+@pytest.mark.long
 async def test_the_client_connection_needs_a_restart(
     empty_servers: RealServers, start: Start, tmp_path: Path
 ) -> None:
@@ -440,6 +448,7 @@ async def test_missing_rights_are_all_named(servers: RealServers) -> None:
         assert right in said
 
 
+@pytest.mark.long
 async def test_missing_rights_to_the_lease_are_named(servers: RealServers) -> None:
     """All rights of a scheduler except for the Lease."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
@@ -462,6 +471,7 @@ async def test_missing_rights_to_the_lease_are_named(servers: RealServers) -> No
     )
 
 
+@pytest.mark.long
 async def test_lease_that_the_api_server_refuses_ends_the_process(servers: RealServers) -> None:
     """More seconds than the field can hold."""
     said = await refused(
@@ -474,6 +484,7 @@ async def test_lease_that_the_api_server_refuses_ends_the_process(servers: RealS
     assert "correct --leader-elect-lease-duration, --leader-elect-resource-name" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("elects", [True, False])
 async def test_arguments_that_a_served_plugin_refuses_end_the_start(
     servers: RealServers, tmp_path: Path, *, elects: bool
@@ -499,6 +510,7 @@ async def test_arguments_that_a_served_plugin_refuses_end_the_start(
         assert not holder(servers)
 
 
+@pytest.mark.long
 async def test_rights_are_those_of_the_user_that_is_acted_as(servers: RealServers, tmp_path: Path) -> None:
     content = json.loads(servers.kubeconfig().read_text())
     content["users"][0]["user"]["as"] = NOBODY
@@ -519,6 +531,7 @@ async def test_wrong_ca_ends_the_start_with_the_remedy(servers: RealServers, tmp
     assert "set certificate-authority in the kubeconfig" in said
 
 
+@pytest.mark.long
 async def test_port_in_use_ends_the_start_with_the_remedy(servers: RealServers) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -530,6 +543,7 @@ async def test_port_in_use_ends_the_start_with_the_remedy(servers: RealServers) 
     assert said.startswith(f"berth: cannot listen on 127.0.0.1:{port}: the port is in use; ")
 
 
+@pytest.mark.long
 async def test_wrong_kubeconfig_ends_the_start_with_the_remedy(servers: RealServers, tmp_path: Path) -> None:
     said = await refused(f"--kubeconfig={tmp_path}/none", "--secure-port=0")
     assert said == f"berth: kubeconfig '{tmp_path}/none': no such file; give the path of an existing one"

@@ -28,6 +28,8 @@ from support.emptying import empty
 from support.extended_racks import PLACES
 from support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 _HEAD: Final = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",

@@ -15,6 +15,8 @@ from support.emptying import empty
 from support.observed.audit import AuditLog
 from support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 RBAC: Final = "rbac.authorization.k8s.io"
 REVIEWS: Final = [{"group": "authentication.k8s.io"}, {"group": "authorization.k8s.io"}]
 POLICY: Final = {

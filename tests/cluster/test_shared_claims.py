@@ -15,6 +15,8 @@ from support.groups import pod_group
 from support.hosts import node as a_node
 from support.waiting import until
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 MEMBERS = 5
 DEVICES = "/apis/resource.k8s.io/v1"

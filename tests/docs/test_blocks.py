@@ -174,7 +174,7 @@ SLOW_PAGES = {
     "docs/how-to/schedule-gangs.md",
     "docs/how-to/would-it-fit.md",
 }
-"""Pages that take longest; `make test-long` runs them."""
+"""Pages that take longest; `make test-all` runs them."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 each_page_that_does_something = pytest.mark.parametrize(

@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_1_37 = Path(__file__).parent / "golden_1.37"
 CATEGORIES = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN.glob("*.jsonl.gz"))
 EVERY = 8
-"""`make test` replays the first record of so many with all plugins served; `make test-long` replays all."""
+"""`make test` replays the first record of so many with all plugins served; `make test-all` replays all."""
 CATEGORIES_1_37 = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN_1_37.glob("*.jsonl.gz"))
 QUICK = 2
 """Of each category of 1.37, the number of records that every run of the tests replays."""

@@ -2,8 +2,8 @@
 
 pytest-xdist has every worker collect everything, as it hands out single tests. To import all files and to
 write out their parameters takes each worker as much time as a tenth of all tests. With this option a worker
-collects one item per file, and the file's tests when it comes to that item. Files are handed out, and stolen from
-busy workers, as tests are without it.
+collects one item per file, and the file's tests when it comes to that item. Files are handed out, and stolen
+from busy workers, as tests are without it.
 """
 
 from __future__ import annotations
@@ -88,3 +88,9 @@ class ByFile:
         tests = list(item.session.genitems(module))
         item.config.hook.pytest_collection_modifyitems(session=item.session, config=item.config, items=tests)
         return tests
+
+
+def worker_of(config: pytest.Config) -> Any:
+    """Return pytest-xdist's plugin in a worker: the module that makes it is run, and not imported."""
+    plugins = config.pluginmanager.get_plugins()
+    return next(plugin for plugin in plugins if type(plugin).__name__ == "WorkerInteractor")

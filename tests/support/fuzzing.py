@@ -20,7 +20,7 @@ STEPS: Final = ("Handshake", "Configure", "SyncState", "Probe", "Reconcile", "Dr
 
 
 PARTS: Final[tuple[Any, ...]] = (0.25, pytest.param(0.75, marks=pytest.mark.long))
-"""The parts of a fuzz: `make test` runs the first one, `make test-long` the second one."""
+"""The parts of a fuzz: `make test` runs the first one, `make test-all` the second one, too."""
 
 
 def share(of: float, among: int = 1) -> int:

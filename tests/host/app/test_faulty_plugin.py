@@ -47,7 +47,7 @@ FAULTS = [
     and rpc not in OF_GROUPS
 ]
 EVERY = 4
-"""`make test` runs the first fault of so many; `make test-long` runs all."""
+"""`make test` runs the first fault of so many; `make test-all` runs all."""
 NODES = 4
 PATIENCE_S = 180.0
 

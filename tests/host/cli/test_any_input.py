@@ -83,6 +83,7 @@ def test_input_is_valid_before_it_is_damaged() -> None:
     assert "is not run here" in fire(Shot("berth", ("bench", "openb", "--data", "trace"))).err
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("number", range(len(samples.MODULES)))
 def test_arbitrary_plugin_module_is_used_or_refused_with_a_message(number: int) -> None:
     name = f"stranger_{number}"

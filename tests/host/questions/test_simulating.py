@@ -184,6 +184,7 @@ def as_real(templates: Sequence[TemplateAsked]) -> list[dict[str, Any]]:
     return objects
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(5))
 async def test_pods_get_the_nodes_that_they_get_in_a_cluster_that_has_the_nodes(seed: int) -> None:
     objects, pods, templates = questions(seed)
