@@ -106,6 +106,10 @@ class HandleError(BerthError):
     """A call to the host failed: the host was unreachable, or refused the call."""
 
 
+class NoWayBackError(HandleError):
+    """The host has granted the plugin no way back: it answers no calls, as `FrameworkAlone`."""
+
+
 class StaleStateError(HandleError):
     """The requested snapshot version is not the current one. Attribute: current, `epoch/generation`."""
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.errors import BerthError, SelectorError
+from berth_sdk.errors import BerthError, NoWayBackError, SelectorError
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     Answer,
@@ -385,8 +385,12 @@ class DynamicResources(Plugin):
 
         def read() -> tuple[str, PodGroup | None]:
             groups = self.handle.pod_groups()
-            root = groups.root(pod.group_key)
-            return pod.group_key if root is None else root.key, groups.object(pod.group_key)
+            try:
+                root = groups.root(pod.group_key)
+                return pod.group_key if root is None else root.key, groups.object(pod.group_key)
+            except NoWayBackError:
+                # The group is tried by itself: there is no host that knows a group above it.
+                return pod.group_key, None
 
         if not pod.group_key:
             return "", None

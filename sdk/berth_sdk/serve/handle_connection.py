@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import grpc
 
-from berth_sdk.errors import HandleError
+from berth_sdk.errors import HandleError, NoWayBackError
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceStub
 from berth_sdk.wire.addresses import is_local
@@ -73,12 +73,13 @@ class HandleConnection:
     def open(self) -> tuple[HandleServiceStub, Metadata]:
         """Return the stub and the metadata of every call.
 
-        Raises HandleError if the host granted no endpoint, or one to which the token must not be sent.
+        Raises NoWayBackError if the host granted no endpoint, HandleError for one to which the token must not
+        be sent.
         """
         with self._lock:
             endpoint = self._endpoint
             if endpoint is None:
-                raise HandleError(
+                raise NoWayBackError(
                     "the host has granted no way back: wait until the host has configured the plugin"
                 )
             shown = self._credentials(endpoint)
