@@ -10,9 +10,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from docs.reference import chart, commands, config, contract, conversions, faults, metrics, points, sdk
+from docs.reference import (
+    chart,
+    commands,
+    config,
+    contract,
+    conversions,
+    faults,
+    floors,
+    metrics,
+    points,
+    sdk,
+)
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
+    "host-floors": floors.picture,
     "points": points.points,
     "calls": points.calls,
     "protocols": points.protocols,

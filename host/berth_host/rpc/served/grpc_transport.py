@@ -27,7 +27,6 @@ from berth_host.errors.plugins import (
     PluginProtocolError,
     PluginStaleError,
     PluginTimeoutError,
-    RequestTooLargeError,
 )
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
@@ -219,6 +218,7 @@ class GrpcTransport:
         `request`: complete but for its context.
         """
         ends_s = time.monotonic() + deadline_s
+        asked, method = (self._plugin, call.rpc), CODECS[call.rpc].method
         ended = self._outbox.take_ended(self._sender)
         delivered = False
         try:
@@ -228,12 +228,13 @@ class GrpcTransport:
                 )
                 if ends_s <= time.monotonic():
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
+                left_s = max(ends_s - time.monotonic(), 0.0)
                 if cycle.trace is None:
-                    reply = await self._send(call, request, request.ctx, ends_s)
+                    reply = await self.link.ask(method, request, asked, left_s, "", request.ctx)
                 else:
                     with cycle.trace.request(self._plugin, call.rpc) as traceparent:
                         request.ctx.traceparent = traceparent
-                        reply = await self._send(call, request, request.ctx, ends_s, traceparent)
+                        reply = await self.link.ask(method, request, asked, left_s, traceparent, request.ctx)
                 context: pb.ReplyContext = reply.ctx
                 if context.cycle_id != cycle.cycle_id:
                     raise PluginProtocolError(self._plugin, call.rpc, _not_of(context.cycle_id))
@@ -252,27 +253,6 @@ class GrpcTransport:
                 self._outbox.ended_told(ended)
             else:
                 self._outbox.return_ended(ended)
-
-    async def _send(
-        self, call: AnyCall, request: Any, carrier: Any, ends_s: float, traceparent: str = ""
-    ) -> Any:
-        """Send the request and return the reply. Changes of the state go ahead of a request that they make
-        too large.
-
-        `carrier`: the request, or its context, whose field `delta` has the changes. `traceparent`: of a
-        traced call.
-        """
-        asked, method = (self._plugin, call.rpc), CODECS[call.rpc].method
-        try:
-            left_s = max(ends_s - time.monotonic(), 0.0)
-            return await self.link.ask(method, request, asked, left_s, traceparent)
-        except RequestTooLargeError:
-            if not carrier.HasField("delta"):
-                raise
-        await self.link.sync(asked, ends_s)
-        carrier.ClearField("delta")
-        left_s = max(ends_s - time.monotonic(), 0.0)
-        return await self.link.ask(method, request, asked, left_s, traceparent)
 
     async def _freshen(self, call: AnyCall, ends_s: float) -> None:
         """Update the instance's copy, because a plugin may wait for changes outside of cycles."""
@@ -353,7 +333,10 @@ class GrpcTransport:
             version = feed.version
             request.version.CopyFrom(wire.encode_version(version))
             try:
-                reply = await self._send(call, request, request, ends_s, traceparent)
+                left_s = max(ends_s - time.monotonic(), 0.0)
+                reply = await self.link.ask(
+                    CODECS[call.rpc].method, request, asked, left_s, traceparent, request
+                )
             except PluginStaleError:
                 if repaired:
                     raise

@@ -231,16 +231,26 @@ class InstanceLink:
         asked: tuple[str, str],
         deadline_s: float,
         traceparent: str = "",
+        carrier: Any = None,
     ) -> R:
-        """Make one RPC and return the reply. `asked`: plugin and call, for the error. Raises PluginError.
+        """Make one RPC and return the reply, in frames if the call may and the plugin's connection is idle,
+        else as a unary call. Raises PluginError.
 
-        `traceparent`: metadata of a traced call; empty: none.
+        `asked`: plugin and call, for the error. `traceparent`: metadata of a traced call; empty: none.
+        `carrier`: the request, or its context, whose field `delta` may have changes of the state. They go
+        ahead of a request that they make too large. None: the request has none.
         """
         plugin, call = asked
         if not self.is_open:
             raise PluginUnavailableError(plugin, call, "lost its instance")
         raw = request.SerializeToString()
         limit_bytes = self.identity.max_message_bytes
+        if len(raw) > limit_bytes and carrier is not None and carrier.HasField("delta"):
+            ends_s = time.monotonic() + deadline_s
+            await self.sync(asked, ends_s)
+            carrier.ClearField("delta")
+            raw = request.SerializeToString()
+            deadline_s = max(ends_s - time.monotonic(), 0.0)
         if len(raw) > limit_bytes:
             raise RequestTooLargeError(
                 plugin,
@@ -251,8 +261,21 @@ class InstanceLink:
         self._quiet.clear()
         self.calls_made += 1
         received = 0
+        left_s, number = deadline_s, method.number
+        answer: bytes | None = None
         try:
-            answer = await self._send(method, raw, asked, deadline_s, traceparent)
+            if self._frames is not None and number is not None and len(raw) <= LARGEST_BYTES:
+                connection = self._frames.free(plugin)
+                if connection is not None:
+                    ends_s = time.monotonic() + deadline_s
+                    answer = await connection.ask(number, raw, deadline_s)
+                    if answer is None and not self.is_open:  # it ended meanwhile, and the channel with it
+                        raise PluginUnavailableError(plugin, call, "lost its instance")
+                    left_s = max(ends_s - time.monotonic(), 0.0)
+            if answer is None:
+                call_of = self._sender(method.path)
+                metadata = self._metadata_of(plugin, traceparent)
+                answer = await in_time(call_of(raw, timeout=left_s, metadata=metadata), left_s)
             received = len(answer)
             if received > limit_bytes:
                 raise PluginProtocolError(plugin, call, f"answered {_over(received, limit_bytes)}")
@@ -272,26 +295,6 @@ class InstanceLink:
             self.calls_open -= 1
             if not self.calls_open:
                 self._quiet.set()
-
-    async def _send(
-        self, method: Method[Any], raw: bytes, asked: tuple[str, str], deadline_s: float, traceparent: str
-    ) -> bytes:
-        """Send in frames if the call may and the plugin's connection is idle, else as a unary call."""
-        plugin, call = asked
-        number = method.number
-        if self._frames is not None and number is not None and len(raw) <= LARGEST_BYTES:
-            connection = self._frames.free(plugin)
-            if connection is not None:
-                ends_s = time.monotonic() + deadline_s
-                answer = await connection.ask(number, raw, deadline_s)
-                if answer is not None:
-                    return answer
-                if not self.is_open:  # the attachment ended meanwhile, and the channel with it
-                    raise PluginUnavailableError(plugin, call, "lost its instance")
-                deadline_s = max(ends_s - time.monotonic(), 0.0)
-        call_of = self._sender(method.path)
-        metadata = self._metadata_of(plugin, traceparent)
-        return await in_time(call_of(raw, timeout=deadline_s, metadata=metadata), deadline_s)
 
     def _metadata_of(self, plugin: str, traceparent: str = "") -> Metadata:
         """Return the metadata of a call about a plugin. `traceparent`: of a traced call; empty: none."""
