@@ -1,4 +1,4 @@
-"""Descriptors with source info -> findings against the rule that the comments are the law.
+"""Check that comments say everything that the contract needs: descriptors with source info -> findings.
 
 Called by `generate.py --check`. A declaration without a comment, a field that does not say REQUIRED or
 OPTIONAL, and an rpc without its paragraphs are findings; whether the words are true is the reviewer's part.

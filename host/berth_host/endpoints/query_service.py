@@ -1,4 +1,4 @@
-"""`QueryService`: the calls of `proto/berth/query/v1/query.proto`, whose comments are the law.
+"""`QueryService`: the calls of `proto/berth/query/v1/query.proto`, whose comments define the behaviour.
 
     metadata -> user and right (`Gate`) -> the leading host -> a place -> the request is read
         -> Simulate: a `Simulation`, slice by slice
@@ -56,7 +56,7 @@ LIMITS: Final[Mapping[str, RequestLimit]] = {
 }
 """The limit of the request of each call."""
 MOST_CALLS: Final = 32
-"""The most calls at the same time. Each has its place once its caller is known to have a valid token."""
+"""The most calls at the same time. A call counts once its caller is known to have a valid token."""
 STRANGERS_PER_S: Final = 100.0
 BURST_STRANGERS: Final = 200.0
 """Refusals of callers without a valid token."""

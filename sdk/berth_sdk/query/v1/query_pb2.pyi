@@ -48,8 +48,8 @@ class SimulateRequest(_message.Message):
     """OPTIONAL: true: no pod goes to a node that exists. Needs templates."""
     each_alone: _builtins.bool
     """OPTIONAL: true: each pod is asked about by itself, as if the others were not there. False: the pods are placed one
-    after the other, and each takes its room. The QueueSort plugin sorts them, as pods that entered the queue in the
-    order of `pods`: by default those of the highest priority come first, then in that order.
+    after the other, and each leaves less room for the next. The QueueSort plugin sorts them, as pods that entered the
+    queue in the order of `pods`: by default those of the highest priority come first, then in that order.
     """
     fills_used_nodes: _builtins.bool
     """OPTIONAL: true: a template node without a pod of this question is used only by a pod that fits on no other node, so
