@@ -11,7 +11,7 @@ import pytest
 from berth_host.app import FrameworkAlone
 from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.config.loading import default_configuration, load_configuration
-from berth_host.explain.group_answering import group_answer
+from berth_host.explain.make_group_answer import group_answer
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
