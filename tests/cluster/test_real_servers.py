@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
 from berth_bench.versus.real_servers import RealServers
+
+pytestmark = pytest.mark.long
 
 
 def test_servers_start_on_other_ports_if_one_was_taken(tmp_path: Path) -> None:

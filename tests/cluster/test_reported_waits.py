@@ -19,6 +19,8 @@ from support.hosts import pod
 from support.waiting import until
 from support.waking_objects import Json, away, lingering, node, on, service, spread, term, waiter
 
+pytestmark = pytest.mark.long
+
 HEADER: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

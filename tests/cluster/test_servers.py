@@ -78,6 +78,7 @@ MEMBER = {
 PODS_PATH = "/api/v1/namespaces/default/pods"
 
 
+@pytest.mark.long
 def test_pod_group_and_its_member_can_be_created_and_wiped(empty_pod_group_servers: RealServers) -> None:
     servers = empty_pod_group_servers
     group = servers.create(GROUPS_PATH, GROUP)

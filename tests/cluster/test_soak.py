@@ -18,6 +18,8 @@ from berth_bench.versus.real_servers import RealServers
 from berth_host.cli.main import berth
 from click.testing import CliRunner
 
+pytestmark = pytest.mark.long
+
 LASTS_S = float(os.environ.get("BERTH_REAL_SOAK_S", "12"))
 SHORT = {"rest_s": 1.0, "warm_up_s": 2.0, "leaks_after_s": 10.0} if LASTS_S < 60 else {}
 NOT_SEEN = ("leaked_tasks", "leaked_fds") if SHORT else ()

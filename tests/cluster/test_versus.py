@@ -26,6 +26,8 @@ from click.testing import CliRunner
 from support.bindings import Bindings
 from support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.long
+
 NODES, PODS = 40, 12
 MANY = 400
 """Enough pods to measure the servers' CPU time, which has a resolution of hundredths of a second."""

@@ -19,6 +19,8 @@ from support.kubelet import Kubelet
 from support.places import ROOT
 from support.waiting import until
 
+pytestmark = pytest.mark.long
+
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",

@@ -37,6 +37,7 @@ async def through(release: FileDescriptorSet, folder: Path) -> tuple[Any, Counte
     return outcome, asked, relay
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 async def test_peers_of_a_release_and_of_today_place_the_same(

@@ -123,6 +123,7 @@ def test_thresholds_and_labels_are_values() -> None:
     assert rules["BerthLeaderLost"]["annotations"]["runbook_url"] == "leader-lost"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.skipif(
     promtool() is None and not os.environ.get("CI"), reason="no promtool: `make envtest` brings it on Debian"
 )

@@ -336,6 +336,7 @@ COSCHEDULING_GROUPS = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("values", "rights", "gates"),
     [
@@ -525,6 +526,7 @@ def test_only_scheduler_listens_where_no_other_machine_reaches_it() -> None:
     assert "host" not in usual["livenessProbe"]["httpGet"]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -594,6 +596,7 @@ def test_wrong_values_are_refused(values: Json, said: str) -> None:
         rendered(values=values)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("endpoint", BAD_ENDPOINTS)
 def test_an_endpoint_that_the_host_refuses_is_refused_by_the_chart_too(endpoint: str) -> None:
     why = "unix:///absolute/path|host:port|at most 107 bytes|1 to 65535"

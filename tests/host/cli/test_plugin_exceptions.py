@@ -100,6 +100,7 @@ def child(name: str) -> dict[str, Any]:
     return {"command": [sys.executable, "-m", "berth_sdk", "serve", f"raising:{name}"]}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_message_of_an_exception_is_the_same_in_process_and_served(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +117,7 @@ async def test_message_of_an_exception_is_the_same_in_process_and_served(
     assert messages == [wanted] * 3
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [local, child])
 @pytest.mark.parametrize("command", [("simulate",), ("why", "web")])
@@ -132,6 +134,7 @@ def test_verbose_shows_the_authors_traceback_as_lines(
     assert "Traceback" not in quiet
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_plugin_that_cannot_be_made_in_process_names_the_line_and_shows_it_with_verbose(yard: Yard) -> None:
     done = yard.simulate("Unmakeable", local("Unmakeable"), "-v")
@@ -140,6 +143,7 @@ def test_plugin_that_cannot_be_made_in_process_names_the_line_and_shows_it_with_
     assert "Unmakeable: Traceback (most recent call last):" in done.stderr.splitlines()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [local, child])
 @pytest.mark.parametrize("command", [("simulate",), ("why", "web")])
@@ -171,6 +175,7 @@ def test_reason_of_a_failed_child_is_text(yard: Yard) -> None:
     assert "timestamp" not in refused
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_number_of_suppressed_log_lines_is_logged(yard: Yard) -> None:
     lines = yard.simulate("Floods", child("Floods"), "-v").stderr.splitlines()

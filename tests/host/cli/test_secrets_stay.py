@@ -128,6 +128,7 @@ def assert_hidden(shot: Shot) -> str:
     return said
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
 @pytest.mark.parametrize(
     "plugin",
@@ -172,6 +173,7 @@ KUBECONFIG_SECRETS: Final = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -423,6 +423,7 @@ def test_preempted_pod_names_the_pod_that_took_its_place(run: Run, write: Write)
     assert pending(result) == {"default/old": "preempted by default/new"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "table"])
 def test_ctrl_c_prints_the_pods_decided_so_far(write: Write, tmp_path: Path, form: str) -> None:

@@ -49,6 +49,7 @@ async def address(process: Process) -> str:
     return line.split()[4]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_simulation_is_served_until_a_signal(manifests: Path, number: signal.Signals) -> None:
     async with command("-f", str(manifests), "--port", "0") as process:
@@ -73,6 +74,7 @@ async def test_simulation_is_served_until_a_signal(manifests: Path, number: sign
                     assert await process.wait() == 0
 
 
+@pytest.mark.long
 async def test_port_in_use_and_missing_manifests_end_the_command(manifests: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -91,6 +91,7 @@ async def asked(client: PluginClient, cycle: Cycle, state: ClusterState, part: P
     return status.message
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", PARTS)
 async def test_part_that_was_not_declared_is_the_same_error_everywhere(name: str, tmp_path: Path) -> None:
     part = PARTS[name]
@@ -99,6 +100,7 @@ async def test_part_that_was_not_declared_is_the_same_error_everywhere(name: str
     assert f"UndeclaredError: {part.refusal}" in await served(part, tmp_path, declared=False)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", PARTS)
 async def test_part_that_was_declared_is_the_same_value_everywhere(name: str, tmp_path: Path) -> None:
     part = PARTS[name]

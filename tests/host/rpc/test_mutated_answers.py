@@ -454,6 +454,7 @@ def test_every_call_of_the_contract_is_asked_below_or_by_attachments() -> None:
     assert set(QUESTIONS) | set(STEPS) == set(REPLIES)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("rpc", QUESTIONS)
 def test_honest_answers_are_taken(rpc: str, runner: asyncio.Runner) -> None:
     for seed in range(50):

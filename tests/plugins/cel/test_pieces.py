@@ -109,6 +109,7 @@ def test_others_have_their_own_limit_of_recursion_between_two_pieces() -> None:
     assert limits == {limit}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("text", "least"),
     [

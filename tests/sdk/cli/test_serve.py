@@ -134,6 +134,7 @@ def test_a_child_expects_the_credential_of_its_environment_and_removes_it_from_t
     assert "sesame" not in process.stderr.read()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_credential_may_come_from_a_file(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "credential"
@@ -159,6 +160,7 @@ def test_a_credential_may_come_from_a_file(start: Start, tmp_path: Path) -> None
     process.kill()
 
 
+@pytest.mark.long
 def test_a_missing_credential_file_is_bad_input(start: Start, tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     process = start(
@@ -209,6 +211,7 @@ def test_a_child_ends_after_its_host_was_killed(tmp_path: Path) -> None:
         assert host.stdout.read() == b""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_child_does_not_serve_when_its_host_has_ended_already(start: Start, tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -224,6 +227,7 @@ def test_a_child_does_not_serve_when_its_host_has_ended_already(start: Start, tm
     assert f"the host, process {gone.pid}, is gone" in errors
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_child_behind_a_wrapper_ends_with_its_host(tmp_path: Path) -> None:
     environment = os.environ | {
@@ -254,6 +258,7 @@ def test_a_signal_stops_the_server_cleanly(start: Start, tmp_path: Path, number:
     assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_signal_ends_the_process_while_a_plugins_module_is_imported(
@@ -331,6 +336,7 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
     host.close()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
@@ -384,6 +390,7 @@ def test_bad_input_is_refused_with_what_to_do(start: Start, arguments: list[str]
     assert "Traceback" not in errors
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("endpoint", ["unix:plugin.sock", "7001", "localhost:http"])
 def test_an_endpoint_of_another_form_in_the_environment_is_named(start: Start, endpoint: str) -> None:
@@ -408,6 +415,7 @@ RAISING = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("what", RAISING)
 def test_module_that_raises_is_shown_with_its_authors_frames_alone(
@@ -427,6 +435,7 @@ def test_module_that_raises_is_shown_with_its_authors_frames_alone(
     assert f" at raising_plugin.py:{line}: {text.splitlines()[line - 1].strip()}" in last
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("level", "alone"), [("info", True), ("debug", False)])
 def test_constructor_that_raises_is_logged_with_its_authors_frames(

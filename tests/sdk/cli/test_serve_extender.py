@@ -100,6 +100,7 @@ def test_extender_with_tls_asks_for_client_certificates(tmp_path: Path) -> None:
         assert len(ask(f"{entry['urlPrefix']}/filter", REQUEST, context)["Nodes"]["items"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_method_that_hangs_does_not_keep_the_process() -> None:
     stuck = ("extended_plugins:Stuck", "--extender", "127.0.0.1:0", "--grace", "0.2")
@@ -121,6 +122,7 @@ def test_server_for_berth_imports_nothing_of_the_extender() -> None:
     assert {"aiohttp", "berth_sdk.serve.extender"}.isdisjoint(done.stdout.split())
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
