@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from support.fuzzed.gadgets import KIND as GADGET
+from support.fuzzed.gadgets import LABEL, VERSION
 from support.fuzzed.trees import DIGITS, KEYS, NEST, PAIRS, RAW, REPEAT, Tree
 
 Step = dict[str, Any]
@@ -31,6 +33,7 @@ _KINDS: Final = (
     "PodGroup",
     "Service",
     "Namespace",
+    *([GADGET] * 2),
 )
 _DEPTHS: Final = (1, 30, 200, 300, 1023, 1025, 1100, 3000, 9000)
 _STRINGS: Final[tuple[Tree, ...]] = (
@@ -194,6 +197,8 @@ class Fuzz:
         made: dict[str, Tree] = {"name": name, "labels": self._labels()}
         if kind not in ("Node", "Namespace", "PersistentVolume"):
             made["namespace"] = "default"
+        if kind == "Pod" and self._chance(0.1):
+            made["labels"] = {LABEL: f"fuzzed-x{self._random.randrange(_MOST_NAMES)}"}
         if self._chance(0.2):
             made["annotations"] = {"a": self._text(), "managedFields": self._text()}
         if self._chance(0.2):
@@ -445,6 +450,13 @@ class Fuzz:
         """Return the fields of one."""
         return {}
 
+    def gadget(self) -> dict[str, Tree]:
+        """Return the fields of one: any JSON."""
+        made = {key: self._free() for key in ("spec", "data", "managedFields") if self._chance(0.6)}
+        if self._chance(0.2):
+            made["lists"] = {REPEAT: [self._one_of(([], {}, [[]], {"managedFields": []})), self._count()]}
+        return made
+
     def _status(self, kind: str) -> Tree:
         if kind == "Pod":
             return self._one_of(
@@ -477,6 +489,8 @@ class Fuzz:
             return {"metadata": {"finalizers": self._one_of((None, [], ["example.com/f"]))}}
         if kind == "Node":
             return {"spec": self.node()["spec"]}
+        if kind == GADGET:
+            return self.gadget()
         if kind == "Pod":
             return {"spec": self._one_of(({"schedulingGates": []}, {"activeDeadlineSeconds": 1}, {}))}
         return {"metadata": {"labels": {PAIRS: [["app", "a"], ["app", None]]}}}
@@ -503,4 +517,5 @@ _MAKERS: Final[dict[str, tuple[str, Callable[[Fuzz], dict[str, Tree]]]]] = {
     "PodGroup": ("scheduling.k8s.io/v1beta1", Fuzz.group),
     "Service": ("v1", Fuzz.service),
     "Namespace": ("v1", Fuzz.namespace),
+    GADGET: (VERSION, Fuzz.gadget),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from berth_bench.versus.contenders import UNLIMITED
 from berth_bench.versus.objects import node
 from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
+from support.fuzzed import gadgets
 from support.fuzzed.objects import CLASS, DRIVER, NODES, WIDGET, Step
 from support.fuzzed.reading import parsed
 from support.fuzzed.recount import MOST, by_node
@@ -43,8 +44,11 @@ _CLEARED: Final = (
     "PersistentVolume",
     "Service",
     "Node",
+    gadgets.KIND,
 )
 _PAUSE_S: Final = 0.2
+_ALSO_WAIT_FOR: Final = ("schedulingGates", "resourceClaims", "schedulingGroup")
+"""Fields of a pod for which it waits before it is in the queue."""
 _WAITING: Final = ("gated", "incomplete")
 """States without a condition: these pods wait for an object that berth names."""
 
@@ -87,6 +91,8 @@ class World:
             kubeconfig=servers.kubeconfig(SCHEDULER),
             folder=folder,
             client_connection=UNLIMITED,
+            configuration=gadgets.PROFILE,
+            more_documents=gadgets.DOCUMENT,
             flags=("--feature-gates=GenericWorkload=true",),
             module=("-m", "berth_bench.hostile.loop_holds", str(folder / "holds")),
         )
@@ -94,6 +100,7 @@ class World:
 
     async def start(self) -> None:
         """Clear the cluster and start berth. Raises ApiError and SchedulerError."""
+        await asyncio.to_thread(gadgets.install, self._servers)
         await self._clear()
         await self._begin()
         await self._berth.start()
@@ -235,13 +242,17 @@ class World:
         except (SchedulerError, TimeoutError, OSError) as err:
             return [f"unanswered: /berth/v1/nodes: {err}"[:500]]
         problems = list(differences(answer, pods))
+        there = {
+            item["metadata"]["name"]
+            for item in await self._items(await self._api.path(gadgets.KIND, "", "default"))
+        }
         for pod in pods:
-            if problem := await self._unanswered(pod):
+            if problem := await self._unanswered(pod, there):
                 problems.append(problem)
         return problems
 
-    async def _unanswered(self, pod: Json) -> str:
-        """Return what berth did not answer about a pod, or ""."""
+    async def _unanswered(self, pod: Json, there: Container[str]) -> str:
+        """Return what berth did not answer about a pod, or "". `there`: the names of the gadgets."""
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
         if (
             spec.get("nodeName")
@@ -257,11 +268,12 @@ class World:
             said = await self._berth.ask(f"/berth/v1/pods/{name}", self._token)
         except (SchedulerError, TimeoutError, OSError) as err:
             return f"answer: berth does not know pod {name}: {err}"[:300]
-        return (
-            ""
-            if said["state"] in _WAITING
-            else f"answer: pod {name} has no condition, and is {said['state']}"
-        )
+        if said["state"] not in _WAITING:
+            return f"answer: pod {name} has no condition, and is {said['state']}"
+        gadget = (metadata.get("labels") or {}).get(gadgets.LABEL)
+        if gadget in there and not any(spec.get(field) for field in _ALSO_WAIT_FOR):
+            return f"answer: pod {name} is {said['state']}, and its gadget {gadget} is there"
+        return ""
 
 
 def differences(answer: Json, pods: Iterable[Mapping[str, Any]]) -> Iterable[str]:
