@@ -23,6 +23,8 @@ CLASS: Final = "fuzzed"
 WIDGET: Final = "example.com/widget"
 _MOST_NAMES: Final = 12
 """Names of each kind, so that patches and deletions meet objects."""
+_GADGETS: Final = 4
+"""Names of gadgets: fewer, so that pods meet theirs."""
 _KINDS: Final = (
     *(["Pod"] * 14),
     *(["Node"] * 2),
@@ -123,7 +125,8 @@ class Fuzz:
             if kind in ("Pod", "Node", "PersistentVolumeClaim") and self._chance(0.4):
                 return {"do": "status", "kind": kind, "name": name, "body": {"status": self._status(kind)}}
             return {"do": "patch", "kind": kind, "name": name, "body": self._patch(kind)}
-        name = f"{'node' if kind == 'Node' else 'fuzzed'}-x{self._random.randrange(_MOST_NAMES)}"
+        number = self._random.randrange(_GADGETS if kind == GADGET else _MOST_NAMES)
+        name = f"{'node' if kind == 'Node' else 'fuzzed'}-x{number}"
         if name in known:
             known.discard(name)
             return {"do": "delete", "kind": kind, "name": name}
@@ -197,8 +200,8 @@ class Fuzz:
         made: dict[str, Tree] = {"name": name, "labels": self._labels()}
         if kind not in ("Node", "Namespace", "PersistentVolume"):
             made["namespace"] = "default"
-        if kind == "Pod" and self._chance(0.1):
-            made["labels"] = {LABEL: f"fuzzed-x{self._random.randrange(_MOST_NAMES)}"}
+        if kind == "Pod" and self._chance(0.2):
+            made["labels"] = {LABEL: f"fuzzed-x{self._random.randrange(_GADGETS)}"}
         if self._chance(0.2):
             made["annotations"] = {"a": self._text(), "managedFields": self._text()}
         if self._chance(0.2):
