@@ -7,7 +7,7 @@ fields follow the contract's `PodSummary`. Other fields are in `Pod.object`, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -21,8 +21,9 @@ from berth_sdk.parsing.pod_spec import DEFAULT_SCHEDULER_NAME as DEFAULT_SCHEDUL
 from berth_sdk.parsing.pod_spec import HostPort as HostPort
 from berth_sdk.parsing.pod_spec import PodSpec
 from berth_sdk.parsing.pod_spec import Toleration as Toleration
-from berth_sdk.pod_affinity import PodAffinity
+from berth_sdk.pod_affinity import MANY, PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
+from berth_sdk.slices import Work
 from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared, compared_by_parts
 
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -251,6 +252,21 @@ class Pod:
         return cast("Pod", pod)
 
     @staticmethod
+    def long_parts(raw: Any) -> Work[Any] | None:
+        """Return the work that reads the long lists of a pod before `from_object` does, which then finds them
+        read. None: the pod has none. Keep the result of the work until `from_object` has returned.
+
+        `raw`: the object as parsed JSON; `from_object` reports what is malformed.
+        """
+        if not isinstance(raw, Mapping) or not isinstance(spec := raw.get("spec"), Mapping):
+            return None
+        if not PodAffinity.is_long(spec) and not any(len(items) > MANY for items in _containers(spec)):
+            return None
+        metadata = raw.get("metadata")
+        namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+        return _read_ahead(spec, namespace if isinstance(namespace, str) and namespace else "default")
+
+    @staticmethod
     def from_object(
         source: KubeObject | Mapping[str, Any],
         *,
@@ -317,6 +333,29 @@ class Pod:
         except (AttributeError, TypeError, KeyError) as err:
             # A list in place of a map, or a number in place of a string.
             raise ObjectError("", f"not a Pod: {err}") from err
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+    """Yield the lists of containers, and of their ports."""
+    for key in ("containers", "initContainers"):
+        listed = spec.get(key)
+        if isinstance(listed, list):
+            yield listed
+            for one in listed[:MANY]:
+                ports = one.get("ports") if isinstance(one, Mapping) else None
+                if isinstance(ports, list):
+                    yield ports
+
+
+def _read_ahead(spec: Mapping[str, Any], namespace: str) -> Work[Any]:
+    affinity = yield from PodAffinity.read(spec, namespace)
+    yield
+    try:
+        read = PodSpec.of(spec, None)
+    except (ObjectError, AttributeError, TypeError, KeyError):
+        read = None
+    yield
+    return affinity, read
 
 
 _Draft: Final = draft_of(Pod)

@@ -21,10 +21,13 @@ from weakref import WeakValueDictionary
 
 from berth_sdk.errors import SelectorError
 from berth_sdk.selectors import LABEL_OPERATORS, LabelSelector, mappings
+from berth_sdk.slices import Work, at_once
 
 T = TypeVar("T")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+MANY: Final = 256
+"""The number of terms and requirements beyond which a pod's terms are long."""
 _MAX_WEIGHT: Final = 2**31 - 1
 _NOTHING: Final = LabelSelector(None)
 _OPERATORS: Final = frozenset(operator.value for operator in LABEL_OPERATORS)
@@ -86,6 +89,13 @@ class PodAffinity:
         >>> PodAffinity.of_spec(spec, "shop").required[0].matches("shop", {"app": "db"}, {})
         True
         """
+        return at_once(PodAffinity.read(spec, namespace))
+
+    @staticmethod
+    def read(spec: Mapping[str, Any], namespace: str) -> Work[PodAffinity | None]:
+        """Return `of_spec`, which returns the same object while the result is in use. Yields after each
+        term and each requirement.
+        """
         stanza = spec.get("affinity")
         if not stanza:
             return None
@@ -98,31 +108,66 @@ class PodAffinity:
         key = (namespace, repr(affinity), repr(anti))
         known = _STANZAS.get(key)
         if known is None:
-            known = _STANZAS[key] = _read(affinity, anti, namespace)
+            yield
+            known = _STANZAS[key] = yield from _read(affinity, anti, namespace)
         return known
+
+    @staticmethod
+    def is_long(spec: Mapping[str, Any]) -> bool:
+        """Return True if the terms of a spec, which may be malformed, have more than MANY parts."""
+        count = 0
+        affinity = _part(spec, "affinity")
+        for stanza in (_part(affinity, "podAffinity"), _part(affinity, "podAntiAffinity")):
+            for listed in (_listed(stanza, _REQUIRED), _listed(stanza, _PREFERRED)):
+                for item in listed:
+                    term = _part(item, "podAffinityTerm") or item
+                    count += 1
+                    for name in ("labelSelector", "namespaceSelector"):
+                        selector = _part(term, name)
+                        count += len(_listed(selector, "matchExpressions"))
+                        count += len(_part(selector, "matchLabels"))
+                    if count > MANY:
+                        return True
+        return False
 
 
 _STANZAS: Final[WeakValueDictionary[tuple[str, str, str], PodAffinity]] = WeakValueDictionary()
 _TERMS: Final[WeakValueDictionary[tuple[Any, ...], PodAffinityTerm]] = WeakValueDictionary()
 
 
-def _read(affinity: Any, anti: Any, namespace: str) -> PodAffinity:
+def _part(raw: Any, key: str) -> Mapping[str, Any]:
+    found = raw.get(key) if isinstance(raw, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _listed(raw: Any, key: str) -> Sequence[Any]:
+    found = raw.get(key) if isinstance(raw, Mapping) else None
+    return found if isinstance(found, list) else ()
+
+
+def _read(affinity: Any, anti: Any, namespace: str) -> Work[PodAffinity]:
     errors: list[str] = []
     broken: set[str] = set()
 
-    def terms(stanza: Any, key: str, name: str, read: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:
+    def terms(
+        stanza: Any, key: str, name: str, read: Callable[[Mapping[str, Any], str], Work[T]]
+    ) -> Work[tuple[T, ...]]:
+        found = []
         try:
-            return tuple(read(item, namespace) for item in _items(stanza, key))
+            for item in _items(stanza, key):
+                found.append((yield from read(item, namespace)))
+                yield
+            return tuple(found)
         except SelectorError as err:
             errors.append(f"{name}: {err}")
             broken.add(key)
             return ()
 
     return PodAffinity(
-        required=terms(affinity, _REQUIRED, "requiredAffinityTerms", _term),
-        required_anti=terms(anti, _REQUIRED, "requiredAntiAffinityTerms", _term),
-        preferred=terms(affinity, _PREFERRED, "preferredAffinityTerms", _weighted),
-        preferred_anti=terms(anti, _PREFERRED, "preferredAntiAffinityTerms", _weighted),
+        required=(yield from terms(affinity, _REQUIRED, "requiredAffinityTerms", _term)),
+        required_anti=(yield from terms(anti, _REQUIRED, "requiredAntiAffinityTerms", _term)),
+        preferred=(yield from terms(affinity, _PREFERRED, "preferredAffinityTerms", _weighted)),
+        preferred_anti=(yield from terms(anti, _PREFERRED, "preferredAntiAffinityTerms", _weighted)),
         has_preferred=any(isinstance(one, Mapping) and bool(one.get(_PREFERRED)) for one in (affinity, anti)),
         errors=tuple(errors),
         broken_required=_REQUIRED in broken,
@@ -137,32 +182,33 @@ def _items(stanza: Any, key: str) -> Sequence[Mapping[str, Any]]:
     return mappings(stanza.get(key), key)
 
 
-def _weighted(raw: Mapping[str, Any], namespace: str) -> Weighted:
+def _weighted(raw: Mapping[str, Any], namespace: str) -> Work[Weighted]:
     weight = raw.get("weight") or 0
     if isinstance(weight, bool) or not isinstance(weight, int) or abs(weight) > _MAX_WEIGHT:
         raise SelectorError(f"weight: must be a 32-bit integer, not {weight!r}")
     term = raw.get("podAffinityTerm") or {}
     if type(term) is not dict and not isinstance(term, Mapping):
         raise SelectorError(f"podAffinityTerm: must be a map, not {type(term).__name__}")
-    return _term(term, namespace), weight
+    return (yield from _term(term, namespace)), weight
 
 
-def _term(raw: Mapping[str, Any], namespace: str) -> PodAffinityTerm:
+def _term(raw: Mapping[str, Any], namespace: str) -> Work[PodAffinityTerm]:
     listed = raw.get("namespaces") or ()
     # The quick tests here and below are nearly always enough, for pods with tens of thousands of terms.
     if type(listed) is not tuple and (not isinstance(listed, Sequence) or isinstance(listed, str)):
         raise SelectorError(f"namespaces: must be a list, not {type(listed).__name__}")
-    selector = _selector(raw, "labelSelector")
+    selector = yield from _selector(raw, "labelSelector")
+    of_namespaces = yield from _selector(raw, "namespaceSelector")
     own = not listed and raw.get("namespaceSelector") is None
     namespaces = frozenset((namespace,) if own else map(str, listed))
-    key = (namespaces, _selector(raw, "namespaceSelector"), selector, str(raw.get("topologyKey") or ""))
+    key = (namespaces, of_namespaces, selector, str(raw.get("topologyKey") or ""))
     known = _TERMS.get(key)
     if known is None:
         known = _TERMS[key] = PodAffinityTerm(*key)
     return known
 
 
-def _selector(raw: Mapping[str, Any], name: str) -> LabelSelector:
+def _selector(raw: Mapping[str, Any], name: str) -> Work[LabelSelector]:
     selector = raw.get(name)
     if selector is None:
         return _NOTHING
@@ -174,4 +220,4 @@ def _selector(raw: Mapping[str, Any], name: str) -> LabelSelector:
         if operator not in _OPERATORS:
             # kube-scheduler's words, which appear in the pod's condition.
             raise SelectorError(f'"{operator}" is not a valid label selector operator')
-    return LabelSelector.of(selector, name)
+    return (yield from LabelSelector.read(selector, name))

@@ -175,6 +175,42 @@ def test_columns_by_label_are_bounded() -> None:
     assert columns.nodes_version != version  # codes may differ when the columns are read again
 
 
+def test_labels_without_a_column_are_looked_up_in_one_pass_over_the_nodes() -> None:
+    columns = NodeColumns()
+    for i in range(50):
+        columns.add(make_node(f"n{i}", labels={f"key-{k}": f"{i}" for k in range(3000 if i == 7 else 1)}))
+    with counted(NodeColumns, "_live_nodes") as passes:
+        for k in range(3000):
+            codes, values = columns.label(f"key-{k}")
+            assert codes[7] == values.find("7") > 0
+            assert (codes > 0).sum() == (50 if k == 0 else 1)
+    assert len(passes) <= 1024 + 2
+    columns.set_node(7, make_node("n7", labels={"key-2999": "8"}))
+    codes, values = columns.label("key-2999")
+    assert codes[7] == values.find("8") > 0
+    assert not columns.label("key-2998")[0].any()
+
+
+async def test_long_selector_of_a_constraint_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"matchExpressions": [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(1000)]}
+    pod, table = spread(1, "DoNotSchedule", labelSelector=keys), nodes(3, 1)
+    most = 0
+    with counted(selectors.Requirement, "__init__") as read:
+
+        def one_batch(work: Any, slice_s: float, clock: Any) -> None:
+            nonlocal most
+            read.clear()
+            try:
+                _one_batch(work, slice_s, clock)
+            finally:
+                most = max(most, len(read))
+
+        monkeypatch.setattr("berth_sdk.slices._do_slice", one_batch)
+        before: Any = SPREAD.runtime().pre_filter(CycleState("cycle"), pod, table)
+        assert (await before).status.is_success
+    assert 1 <= most <= 2 * 16
+
+
 async def test_comparisons_parse_each_label_value_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[object] = []
     parse = selectors.parse_int64

@@ -8,7 +8,7 @@ import pytest
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
-from berth_sdk.selectors import LabelSelector
+from berth_sdk.selectors import LabelSelector, Requirement
 from berth_sdk.testing import make_pod, pod_object
 from berth_sdk.wire.records import decode_pod, encode_pod
 
@@ -102,3 +102,53 @@ def test_reading_terms_drops_the_parsed_form_of_the_object_again() -> None:
 def test_bound_pod_keeps_its_terms() -> None:
     pod = make_pod("a", affinity=near(TERM))
     assert pod.on_node("n").pod_affinity is pod.pod_affinity
+
+
+def long_pod(kind: str) -> dict[str, Any]:
+    """Return a pod with 1000 parts in one list."""
+    few: dict[str, Any] = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    many = [{**few, "topologyKey": f"t{i}"} for i in range(1000)]
+    keys = {"matchExpressions": [{"key": f"k{i}", "operator": "Exists"} for i in range(1000)]}
+    stanza: dict[str, Any] = {
+        "terms": {REQUIRED: many},
+        "weighted terms": {PREFERRED: [{"weight": 1, "podAffinityTerm": one} for one in many]},
+        "a selector": {REQUIRED: [{**few, "labelSelector": keys}]},
+        "a selector of namespaces": {REQUIRED: [{**few, "namespaceSelector": keys}]},
+    }[kind]
+    spec = {"containers": [{"name": "c"}], "affinity": {"podAntiAffinity": stanza}}
+    return {"metadata": {"name": "p", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["terms", "weighted terms", "a selector", "a selector of namespaces"])
+def test_long_terms_are_read_ahead_in_pieces_and_found_by_the_pod(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    init = Requirement.__init__
+
+    def counting(self: Requirement, *args: Any) -> None:
+        made.append(self)
+        init(self, *args)
+
+    monkeypatch.setattr(Requirement, "__init__", counting)
+    raw = long_pod(kind)
+    work = Pod.long_parts(raw)
+    assert work is not None
+    most, before = 0, 0
+    try:
+        while True:
+            next(work)
+            most, before = max(most, len(made) - before), len(made)
+    except StopIteration as end:
+        kept = end.value
+    assert len(made) >= 1000
+    assert most <= 2
+    pod = Pod.from_object(raw)
+    assert len(made) == before  # nothing was read again
+    assert pod.pod_affinity is kept[0]
+
+
+@pytest.mark.parametrize("spec", [{}, {"affinity": []}, {"affinity": {"podAffinity": {REQUIRED: {}}}}, []])
+def test_pods_without_long_lists_and_malformed_ones_are_not_read_ahead(spec: Any) -> None:
+    assert Pod.long_parts({"metadata": {}, "spec": spec}) is None
+    assert Pod.long_parts(spec) is None

@@ -196,3 +196,16 @@ def test_label_values_are_checked_as_the_api_does(value: str, want: bool) -> Non
 )
 def test_integers_are_read_as_upstream_reads_them(text: str, want: int | None) -> None:
     assert parse_int64(text) == want
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "-a", "a" * 64, "\n", "é", 7, None])
+def test_an_odd_value_among_many_is_found(odd: Any) -> None:
+    values: list[Any] = [f"v{i}" for i in range(100)]
+    raw = {"key": "app", "operator": "In", "values": [*values, ""]}
+    assert Requirement.of(raw, "selector").values == {*values, ""}
+    raw["values"] = [*values[:50], odd, *values[50:]]
+    if isinstance(odd, str):
+        with pytest.raises(SelectorError, match=r"selector.values\[50\]"):
+            Requirement.of(raw, "selector")
+    else:
+        assert str(odd) in Requirement.of(raw, "selector").values

@@ -407,6 +407,66 @@ def _csi_node(size: int, _nodes: int) -> Made:
     return Made(pod=uses, judged=made, before=[made])
 
 
+_ASKS: Final[Json] = {"requests": {SCARCE: "1"}, "limits": {SCARCE: "1"}}
+"""The resources of a container that leave no room for another one with them on the node."""
+
+
+def _victims(nodes: int) -> list[Json]:
+    """Return pods that fill every node."""
+    made = [_pod({"nodeName": f"node-{number}"}, name=f"victim-{number}") for number in range(nodes)]
+    for one in made:
+        one["spec"]["containers"][0]["resources"] = _ASKS
+    return made
+
+
+def _preemptor(spec: Mapping[str, Any] | None = None) -> Json:
+    """Return a pod that has to evict another one."""
+    made = _pod({"priorityClassName": HIGH, **(spec or {})})
+    made["spec"]["containers"][0]["resources"] = _ASKS
+    return made
+
+
+def _of_preemptor(fields: Callable[[int], Json]) -> Callable[[int, int], Made]:
+    """Return a `make` for a pod with these fields of the spec that has to evict another one."""
+
+    def make(size: int, nodes: int) -> Made:
+        made = _preemptor(fields(size))
+        return Made(pod=made, judged=made, before=_victims(nodes))
+
+    return make
+
+
+def _of_victim(fields: Callable[[int], Json]) -> Callable[[int, int], Made]:
+    """Return a `make` for a pod that has to evict one of many, one of which has these fields of the spec."""
+
+    def make(size: int, nodes: int) -> Made:
+        victims = _victims(nodes)
+        victims[0]["spec"] |= fields(size)
+        return Made(pod=_preemptor(), judged=victims[0], before=victims)
+
+    return make
+
+
+def _waiting_claim(size: int, _nodes: int) -> Made:
+    """Return a claim that waits for its pod, whose selector has so many conditions, and a free volume."""
+    volume, claim = _volume("hostile")
+    del volume["spec"]["claimRef"]
+    volume["spec"]["storageClassName"] = claim["spec"]["storageClassName"] = "hostile"
+    claim["metadata"].pop("annotations")
+    claim.pop("status")
+    claim["spec"].pop("volumeName")
+    claim["spec"]["selector"] = _expressions(size)
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "hostile"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    uses = _pod({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "hostile"}}]})
+    return Made(pod=uses, judged=claim, before=[storage_class, volume, claim])
+
+
 def _budget(selector: Callable[[int], Json]) -> Callable[[int, int], Made]:
     """Return a budget of pods that fill every node, and a pod that has to evict one of them."""
 
@@ -417,15 +477,7 @@ def _budget(selector: Callable[[int], Json]) -> Callable[[int, int], Made]:
             "metadata": {"name": "hostile", "namespace": "default"},
             "spec": {"minAvailable": 0, "selector": selector(size)},
         }
-        asks = {"requests": {SCARCE: "1"}, "limits": {SCARCE: "1"}}
-        victims = []
-        for number in range(nodes):
-            victim = _pod({"nodeName": f"node-{number}"}, name=f"victim-{number}")
-            victim["spec"]["containers"][0]["resources"] = asks
-            victims.append(victim)
-        uses = _pod({"priorityClassName": HIGH})
-        uses["spec"]["containers"][0]["resources"] = asks
-        return Made(pod=uses, judged=made, before=[*victims, made])
+        return Made(pod=_preemptor(), judged=made, before=[*_victims(nodes), made])
 
     return make
 
@@ -469,9 +521,10 @@ def _slice(devices: int, **device: Any) -> Json:
 
 
 def _claims(size: int, _nodes: int) -> Made:
-    """Return a pod that names so many claims, each of one device."""
-    made = _pod({"resourceClaims": [{"name": f"c{at}", "resourceClaimName": f"c{at}"} for at in range(size)]})
-    few = [_claim(f"c{at}") for at in range(min(size, 128))]
+    """Return a pod that names so many claims, which are few, each of one device."""
+    few = [_claim(f"c{at}") for at in range(min(size, 16))]
+    named = [{"name": f"c{at}", "resourceClaimName": f"c{at % 16}"} for at in range(size)]
+    made = _pod({"resourceClaims": named})
     return Made(pod=made, judged=made, before=[_CLASS, _slice(128), *few])
 
 
@@ -486,6 +539,16 @@ def _of_claim(claim: Callable[[int], Json]) -> Callable[[int, int], Made]:
 
 def _parameters(value: Any) -> list[Json]:
     return [{"requests": ["r0"], "opaque": {"driver": DRIVER, "parameters": value}}]
+
+
+def _selectors(size: int) -> Json:
+    """Return a claim with one request, which selects its device with so many long expressions."""
+    made = _claim("hostile")
+    equal = " || ".join(f'device.attributes["{DRIVER}"].a0 == "v{at}"' for at in range(180))
+    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": f'device.driver == "{DRIVER}" || {equal}'}} for _ in range(size)
+    ]
+    return made
 
 
 def _of_slice(size: int, _nodes: int) -> Made:
@@ -753,6 +816,7 @@ CASES: Final = (
         ),
     ),
     Case(name="storage class/topologies", make=_storage_class),
+    Case(name="volume claim/expressions of the selector", make=_waiting_claim),
     Case(name="CSINode/drivers", make=_csi_node),
     Case(name="claim/requests", make=_of_claim(lambda size: _claim("hostile", requests=size)), most=32),
     Case(
@@ -769,6 +833,7 @@ CASES: Final = (
         make=_of_claim(lambda size: _claim("hostile", _parameters({"a": nested(size)}))),
         most=1200,
     ),
+    Case(name="claim/selectors of a request", make=_of_claim(_selectors), most=32),
     Case(name="slice/devices with attributes", make=_of_slice, most=128),
     Case(
         name="group/labels",
@@ -776,6 +841,12 @@ CASES: Final = (
         pod_groups=True,
     ),
     Case(name="group/depth of managedFields", make=_of_group(_deep), most=9000, pod_groups=True),
+    Case(name="victim/anti-affinity terms", make=_of_victim(_required(_ANTI, _terms))),
+    Case(name="victim/tolerations", make=_of_victim(lambda size: {"tolerations": _tolerations(size)})),
+    Case(name="victim/volumes", make=_of_victim(_volumes(lambda _: {"emptyDir": {}}))),
+    Case(name="preemptor/spread constraints", make=_of_preemptor(_spreads("ScheduleAnyway"))),
+    Case(name="preemptor/affinity terms that match the pod", make=_of_preemptor(_required(_ANTI, _matching))),
+    Case(name="preemptor/tolerations", make=_of_preemptor(lambda size: {"tolerations": _tolerations(size)})),
     Case(name="budget/values of the selector", make=_budget(_values)),
     Case(name="budget/expressions of the selector", make=_budget(_expressions)),
     Case(name="namespace/labels", make=_namespace),

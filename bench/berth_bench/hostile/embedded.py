@@ -73,7 +73,10 @@ async def _measured(judged: Row) -> Row:
 
 async def _refusal(content: Json) -> str:
     try:
-        ApiServer(RealClock()).create(in_full(content))
+        server = ApiServer(RealClock())
+        for known in objects(1):
+            server.create(known)
+        server.create(in_full(content))
     except (ClusterError, ValueError, RecursionError) as err:
         return str(err)[-200:] or type(err).__name__
     return ""
@@ -89,11 +92,13 @@ async def _side(made: Made, nodes: int, pod_groups: bool, holds: LoopHolds) -> S
         await _idle()
         holds.reset()
         for content in made.before:
+            holds.leave_out_step()
             server.create(in_full(content))
             await asyncio.sleep(0)
         await _idle()
         return Side(
-            attempt=await _attempt(server, made.pod), following=await _attempt(server, following_pod())
+            attempt=await _attempt(server, made.pod, holds),
+            following=await _attempt(server, following_pod(), holds),
         )
     finally:
         await host.stop()
@@ -115,8 +120,9 @@ async def _idle() -> None:
         looks = looks + 1 if time.process_time() - cpu_s <= _IDLE_SHARE * _LOOK_S else 0
 
 
-async def _attempt(server: ApiServer, content: Json) -> Attempt:
+async def _attempt(server: ApiServer, content: Json, holds: LoopHolds) -> Attempt:
     ends_s = time.monotonic() + _PATIENCE_S
+    holds.leave_out_step()
     made = server.create(in_full(content))
     began_s = time.process_time()
     while True:

@@ -31,12 +31,17 @@ class LoopHolds:
         """Open the file, and make it if it does not exist."""
         with path.open("ab") as file:
             file.truncate(_BYTES)
+        self._is_left_out = False
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _BYTES)
 
     def reset(self) -> None:
         """Forget the longest step."""
         self._memory[:] = bytes(_BYTES)
+
+    def leave_out_step(self) -> None:
+        """Do not count the step that runs now: it does something else than a scheduler does."""
+        self._is_left_out = True
 
     def longest(self) -> tuple[float, str]:
         """Return the CPU seconds of the longest step, and the name of its callback."""
@@ -57,7 +62,10 @@ class LoopHolds:
             try:
                 run(handle)
             finally:
-                self._took(time.thread_time() - began_s, handle)
+                if self._is_left_out:
+                    self._is_left_out = False
+                else:
+                    self._took(time.thread_time() - began_s, handle)
 
         vars_of = cast(Any, asyncio.Handle)
         vars_of._run = timed

@@ -73,13 +73,15 @@ def read_constraints(
     found = []
     for i, item in enumerate(mappings(raw, path)):
         if item.get("whenUnsatisfiable") == action:
-            found.append(_constraint(item, labels, f"{path}[{i}]", gates))
+            found.append((yield from _constraint(item, labels, f"{path}[{i}]", gates)))
             yield
     return tuple(found)
 
 
-def _constraint(raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates) -> Constraint:
-    selector = LabelSelector.of(raw.get("labelSelector"), f"{path}.labelSelector")
+def _constraint(
+    raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates
+) -> Work[Constraint]:
+    selector = yield from LabelSelector.read(raw.get("labelSelector"), f"{path}.labelSelector")
     keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
     own = {key: labels[key] for key in keys if key in labels}
     # A null selector has no requirements to add to, and still matches nothing.

@@ -8,7 +8,7 @@ Source of the fields: kube-scheduler `framework/types.go` NodeInfo, v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +128,8 @@ class NodeColumns:
             Dictionary(),
         )
         """The column of every key that no node has."""
+        self._rare: tuple[int, dict[str, list[tuple[int, str]]]] | None = None
+        """What `_rare_labels` returned last, with its version of the nodes."""
         self._most_keys = 0
         """The number of `_label_keys` above which an update counts them anew."""
         self.features: dict[str, NDArray[np.bool_]] = {}
@@ -187,11 +189,26 @@ class NodeColumns:
     def _label_column(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         values: Dictionary[str] = Dictionary()
         codes = np.zeros(self.capacity, dtype=np.int32)
-        for slot, node in self._live_nodes():
-            value = node.labels.get(key)
-            if value is not None:
+        if len(self.labels) >= MAX_LABELS:
+            for slot, value in self._rare_labels().get(key, ()):
                 codes[slot] = values.encode(value)
+            return codes, values
+        for slot, node in self._live_nodes():
+            found = node.labels.get(key)
+            if found is not None:
+                codes[slot] = values.encode(found)
         return codes, values
+
+    def _rare_labels(self) -> Mapping[str, Sequence[tuple[int, str]]]:
+        """Return (slot, value) of each node that has a label, for the labels without a kept column."""
+        if self._rare is None or self._rare[0] != self.nodes_version:
+            rare: dict[str, list[tuple[int, str]]] = {}
+            for slot, node in self._live_nodes():
+                for key, value in node.labels.items():
+                    if key not in self.labels:
+                        rare.setdefault(key, []).append((slot, value))
+            self._rare = (self.nodes_version, rare)
+        return self._rare[1]
 
     def _keys_of_nodes(self) -> set[str]:
         keys: set[str] = set()
@@ -261,6 +278,7 @@ class NodeColumns:
         columns. The next read builds them again, with other codes, which counts as a change of the nodes.
         """
         self.images.begin_update()
+        self._rare = None
         self.allocatable.begin_update()
         self.requested.begin_update()
         if self.labels and self._labels_written:

@@ -40,6 +40,21 @@ def test_longest_step_is_measured_in_cpu_time_with_its_coroutine(tmp_path: Path)
     holds.close()
 
 
+def test_step_that_is_left_out_does_not_count_and_the_next_one_does(tmp_path: Path) -> None:
+    holds = LoopHolds(tmp_path / "holds")
+
+    async def left_out() -> None:
+        holds.leave_out_step()
+        burn(0.2)
+        await asyncio.sleep(0)
+        burn(0.02)
+
+    with holds.measured(), asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(left_out())
+    assert 0.02 <= holds.longest()[0] < 0.2
+    holds.close()
+
+
 def test_steps_outside_of_the_block_are_not_measured(tmp_path: Path) -> None:
     holds = LoopHolds(tmp_path / "holds")
     run(holds)

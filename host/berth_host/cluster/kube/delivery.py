@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S
@@ -21,7 +21,10 @@ FIRST_TURN_S: Final = 0.005
 before these, so a longer turn delays nothing, and the start needs fewer turns.
 """
 
-Step = Callable[[Any], None]
+Step = Callable[[Any], Iterator[None] | None]
+"""A function that hands over one item. It may return the rest of its work, which yields after each piece; the
+steps after it wait until that is done.
+"""
 
 
 class Delivery:
@@ -32,6 +35,7 @@ class Delivery:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Step, Any]] = deque()
+        self._rest: Iterator[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._turn_is_due = False
         self._is_stopped = False
@@ -56,7 +60,7 @@ class Delivery:
 
     async def settled(self) -> None:
         """Wait until all steps queued before have run."""
-        if self._is_stopped or not self._waiting:
+        if self._is_stopped or not (self._waiting or self._rest is not None):
             return
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((_resolve, done))
@@ -72,13 +76,14 @@ class Delivery:
         self._is_stopped = True
         waiting = list(self._waiting)
         self._waiting.clear()
+        self._rest = None
         for step, item in waiting:
             if step is _resolve:
                 step(item)
         self._relieved.set()
 
     def _plan_turn(self) -> None:
-        if not self._turn_is_due and self._waiting:
+        if not self._turn_is_due and (self._waiting or self._rest is not None):
             self._turn_is_due = True
             self._loop.call_soon(self._turn)
 
@@ -88,10 +93,15 @@ class Delivery:
         most = len(waiting) if self._is_first else min(MAX_EVENTS_PER_TURN, len(waiting))
         ends_s = time.perf_counter() + (FIRST_TURN_S if self._is_first else MAX_TURN_S)
         try:
+            rest, self._rest = self._rest, None
+            for _ in rest or ():
+                if time.perf_counter() >= ends_s:
+                    self._rest = rest
+                    return
             for _ in range(most):
                 step, item = waiting.popleft()
-                step(item)
-                if time.perf_counter() >= ends_s:
+                self._rest = step(item)
+                if self._rest is not None or time.perf_counter() >= ends_s:
                     break
         finally:
             # The loop reports a step that raised; the steps after it must still run.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,8 @@ from typing import Any, Final
 from berth_sdk.json.objects import finish, has_opaque
 from berth_sdk.json.reader import read_json
 from berth_sdk.kube_object import LAST_APPLIED, KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.slices import Work
 
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.answers import error_of_status
@@ -311,11 +313,8 @@ class Informer:
         """Hand over all objects of a list; return their keys and the list's resource version."""
         seen: set[str] = set()
 
-        def show(item: Any) -> None:
-            try:
-                view.show(item, seen)
-            except NoObjectError as err:
-                self._broken("", str(err))
+        def show(item: Any) -> Iterator[None] | None:
+            return self._hand_over(view, item, "", seen)
 
         token = ""
         limit = PageLimit(page_size) if page_size else None
@@ -409,19 +408,19 @@ class Informer:
         if self._fault is not None:
             raise self._fault
 
-    def _line(self, line: bytes) -> None:
-        """Handle one line of the watch."""
+    def _line(self, line: bytes) -> Iterator[None] | None:
+        """Handle one line of the watch. Returns the rest of the work for an object with long lists."""
         if self._fault is not None or not line:
-            return
+            return None
         event = self._reader.line(line) if self._reader is not None else None
         if event is None:
             self._scan(line)
-            return
+            return None
         try:
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
                 self._fault = _fault_of(self.name, item)
-                return
+                return None
             version = str(item["metadata"]["resourceVersion"])
             if kind not in _KINDS:
                 raise ValueError(f"unknown type of event: {kind!r}")
@@ -429,20 +428,45 @@ class Informer:
             self._version = version
         except (ValueError, KeyError, TypeError) as err:
             self._unreadable(str(err))
-            return
+            return None
         self._well()
         turn = self._late.next_turn()
         view = self.view
         if view is None or kind == "BOOKMARK":
-            return
+            return None
         try:
             if not self._late.is_idle:
                 self._late.note(turn, _key(_metadata(item)))
             if kind == "DELETED":
                 self._deep.discard(_key(_metadata(item)))
                 view.remove(item)
-            else:
-                view.show(item)
+                return None
+        except NoObjectError as err:
+            self._broken(version, str(err))
+            return None
+        return self._hand_over(view, item, version)
+
+    def _hand_over(
+        self, view: View, item: Any, version: str, seen: set[str] | None = None
+    ) -> Iterator[None] | None:
+        """Hand over an object, or return the work that does it after reading the long lists of a pod."""
+        work = Pod.long_parts(item) if self.name == "pods" else None
+        if work is not None:
+            return self._read_and_show(work, view, item, version, seen)
+        self._show_now(view, item, version, seen)
+        return None
+
+    def _read_and_show(
+        self, work: Work[Any], view: View, item: Any, version: str, seen: set[str] | None
+    ) -> Iterator[None]:
+        # What is read is kept for as long as somebody uses it: until the handler has made the pod of it.
+        read = yield from work
+        self._show_now(view, item, version, seen)
+        del read
+
+    def _show_now(self, view: View, item: Any, version: str, seen: set[str] | None) -> None:
+        try:
+            view.show(item, seen)
         except NoObjectError as err:
             self._broken(version, str(err))
 

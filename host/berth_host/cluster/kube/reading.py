@@ -26,6 +26,9 @@ SLICE_S: Final = 0.02
 INLINE_BYTES: Final = 32 * 1024
 """A document up to this size is read in one go: it takes at most a few milliseconds."""
 
+MOST_VALUES: Final = 150_000
+"""The number of maps and lists of one object up to which the quick parser reads it, in about 0.1 s."""
+
 _MARK: Final = secrets.token_hex(8)
 _MARK_BYTES: Final = b'"%b"' % _MARK.encode()
 _DROPPED, _OBJECT, _TYPE, _LIST = "dropped", "object", "type", "list"
@@ -84,11 +87,11 @@ class ObjectReader:
 
     def line(self, line: bytes) -> dict[str, Any] | None:
         """Return a watch event; None if the line must be scanned. What is no event is returned as it is."""
-        return self._quick(line, lambda event: [event.get("object")])
+        return None if _has_many_values(line) else self._quick(line, lambda event: [event.get("object")])
 
     def object(self, document: bytes) -> dict[str, Any] | None:
         """Return one object; None if the document must be scanned."""
-        return self._quick(document, lambda item: [item])
+        return None if _has_many_values(document) else self._quick(document, lambda item: [item])
 
     def page(self, document: bytes) -> Page | None:
         """Return a page of a list; None if the page must be scanned. Raises NoListError."""
@@ -214,6 +217,13 @@ class _Collected:
         )
         self._names, self._dropped = {}, []
         return found
+
+
+def _has_many_values(document: bytes) -> bool:
+    """Return True if the quick parser, which reads an object in one piece, would hold the loop for long."""
+    if len(document) < 2 * MOST_VALUES:
+        return False
+    return document.count(b"[") + document.count(b"{") > MOST_VALUES
 
 
 def _string(text: bytes) -> str:

@@ -404,3 +404,21 @@ async def test_large_object_is_read_in_slices_beside_other_tasks() -> None:
     counting.cancel()
     assert len(item["spec"]) == 60_001
     assert turns >= 10
+
+
+async def test_object_with_hundreds_of_thousands_of_lists_is_left_to_the_slices_and_read(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    many = b"[%b]" % b",".join([b"[]"] * 200_000)
+    changed, other = line("ADDED", widget("many", 11, many)), line("ADDED", widget("few", 12, b"{}"))
+    reader = ObjectReader("example.com/widgets")
+    assert reader.line(changed) is None
+    assert reader.object(widget("many", 11, many)) is None
+    assert reader.line(other) is not None
+    api.answers.append(Answer("GET", "/widgets", 200, listed()))
+    api.raw_lines["widgets"] = [[changed, other]]
+    await followed.start(seen.handle, ["example.com/widgets"])
+    await until(lambda: len(seen.objects["example.com/widgets"]) == 2)
+    assert seen.faults == []
+    (found,) = (one.new for one in seen.events if one.new is not None and one.new.ref.name == "many")
+    assert found.get("spec") == [[]] * 200_000
