@@ -240,6 +240,7 @@ class HostParts:
                 filters=self.open_calls,
                 descriptor_of=self.backend.served_descriptor,
             ),
+            self.metrics.connections,
         )
         self.wiring = QueueWiring(
             self.clock,

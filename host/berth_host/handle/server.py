@@ -18,6 +18,8 @@ from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.errors.state import InvariantError
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.grants import Grants
+from berth_host.listening.relay import Relay
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 
 # These bring gRPC, which a host without served plugins never imports.
 if TYPE_CHECKING:
@@ -42,10 +44,12 @@ class HandleServer:
         tls: TlsPort | None = None,
         max_message_bytes: int = DEFAULT_BYTES,
         for_group: bool = False,
+        metrics: ConnectionMetrics | None = None,
     ) -> None:
-        """`tcp`: some plugin is reached over TCP and cannot open the host's sockets. `tls`: some are behind
-        TLS, and ask there. `max_message_bytes`: the highest limit of an attachment. `for_group`: some plugin
-        runs as another user, so the socket is open to the folder's group too; a call still needs its token.
+        """`metrics`: of connections; None: they are not shown. `tcp`: some plugin is reached over TCP and
+        cannot open the host's sockets. `tls`: some are behind TLS, and ask there. `max_message_bytes`: the
+        highest limit of an attachment. `for_group`: some plugin runs as another user, so the socket is open
+        to the folder's group too; a call still needs its token.
         """
         self._for_group = for_group
         self.grants = Grants()
@@ -53,6 +57,8 @@ class HandleServer:
         self._service: HandleService | None = None
         self._max_message_bytes = max_message_bytes
         self._tcp = tcp
+        self._metrics = metrics
+        self._loopback: Relay | None = None
         self._tls = tls
         self._server: grpc.aio.Server | None = None
         self._folder: Path | None = None
@@ -64,8 +70,12 @@ class HandleServer:
         self._folder = Path(tempfile.mkdtemp(prefix="berth-handle-"))  # 0700
         server.add_insecure_port(self._unix_target)
         if self._tcp:
-            self._tcp_target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            self._loopback = Relay("handle-loopback", self._metrics)
+            self._tcp_target = f"127.0.0.1:{self._loopback.bind('127.0.0.1', 0)}"
+            server.add_insecure_port(self._loopback.target)
         await server.start()
+        if self._loopback is not None:
+            self._loopback.start()
         if self._for_group:
             (self._folder / "handle.sock").chmod(0o660)
             self._folder.chmod(0o2750)
@@ -73,9 +83,14 @@ class HandleServer:
 
     async def stop(self) -> None:
         """Refuse new calls and end those that are open. Does nothing if the server was never started."""
+        if self._loopback is not None:
+            self._loopback.pause()
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
             self._server = None
+        if self._loopback is not None:
+            await self._loopback.stop()
+            self._loopback = None
         if self._tls is not None:
             await self._tls.stop(_STOP_GRACE_S)
         if self._folder is not None:
@@ -144,7 +159,9 @@ class HandleServer:
         return server
 
 
-def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeams) -> HandleServer:
+def handle_server(
+    berth: BerthConfiguration, own_address: str, seams: HandleSeams, metrics: ConnectionMetrics
+) -> HandleServer:
     """Make the HandleServer of a host, with the ports that its served plugins need.
 
     A plugin that is reached over TCP without TLS needs a loopback port; one that is reached over TLS needs
@@ -158,11 +175,12 @@ def handle_server(berth: BerthConfiguration, own_address: str, seams: HandleSeam
     if berth.handle is not None and any(plugin.tls is not None for plugin in over_tcp):
         from berth_host.handle.tls_port import TlsPort
 
-        tls = TlsPort(berth.handle, own_address)
+        tls = TlsPort(berth.handle, own_address, metrics)
     return HandleServer(
         seams,
         tcp=any(plugin.tls is None for plugin in over_tcp),
         tls=tls,
         max_message_bytes=max(map(berth.message_limit, berth.plugins), default=berth.max_message_bytes),
         for_group=any(plugin.allowed_uids for plugin in berth.plugins),
+        metrics=metrics,
     )

@@ -65,6 +65,11 @@ class Relay:
         if self._listener is not None:
             self._listener.stop()
 
+    def close_all(self) -> None:
+        """Close all connections; new ones are accepted."""
+        for connection in self.connections.all():
+            connection.close()
+
     async def stop(self) -> None:
         """Close the port and its connections."""
         if self._listener is not None:

@@ -87,6 +87,13 @@ class Certificate:
             self._served = self._loaded
             return _configuration(self._served)
 
+    @property
+    def authority(self) -> bytes:
+        """The PEM of the authority whose certificates the server takes, as of the files now."""
+        with self._lock:
+            self._follow()
+            return self._loaded.authority
+
     def client_credentials(self) -> grpc.ChannelCredentials:
         """Return credentials for a channel: the same object until the files change."""
         with self._lock:

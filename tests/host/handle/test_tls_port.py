@@ -16,16 +16,19 @@ from berth_host.attach.interfaces import WayBack
 from berth_host.attach.peer import DialError
 from berth_host.config.berth.configuration import HandleListener, TlsFiles
 from berth_host.errors.state import InvariantError
+from berth_host.handle import tls_port
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.server import HandleServer
 from berth_host.handle.tls_port import TlsPort
+from berth_host.listening.connections import MOST_OF_PEER
+from berth_host.metrics.connection_metrics import ConnectionMetrics
 from berth_sdk.plugin.v1 import handle_pb2, handle_pb2_grpc
 from berth_sdk.results import WaitingPod
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 from support.attached import ClusterState
 from support.certificates import Authority, Pair, PairFiles, pair_files
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 PLUGIN, HOST = "gpu.example", "host.example"
 
@@ -60,13 +63,15 @@ class Side:
         return await self.server.grant("a", frozenset({"Demo"}), tls_name=tls_name)
 
     @asynccontextmanager
-    async def serving(self, own_address: str = "") -> AsyncIterator[HandleServer]:
+    async def serving(
+        self, own_address: str = "", metrics: ConnectionMetrics | None = None
+    ) -> AsyncIterator[HandleServer]:
         backend: Any = self.backend
         nobody: Any = None
         seams = HandleSeams(
             backend=backend, state=ClusterState(), filters=nobody, descriptor_of=lambda name: None
         )
-        self.server = HandleServer(seams, tls=TlsPort(self.listener, own_address))
+        self.server = HandleServer(seams, tls=TlsPort(self.listener, own_address, metrics))
         await self.server.start()
         try:
             yield self.server
@@ -264,3 +269,52 @@ async def test_server_without_tls_grants_no_endpoint_over_tls() -> None:
             await server.grant("a", frozenset({"Demo"}), tls_name=PLUGIN)
     finally:
         await server.stop()
+
+
+async def test_idle_connections_of_strangers_leave_room_for_the_plugin(side: Side) -> None:
+    metrics = ConnectionMetrics()
+    async with side.serving(metrics=metrics):
+        way = await side.granted()
+        host, _, port = way.target.rpartition(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
+        try:
+            assert await asked_by(way, side.authority, side.plugin()) is grpc.StatusCode.OK
+            families = [family for source in metrics.sources if (family := source.collect()) is not None]
+            shown = [sample for family in families for sample in family.samples]
+            open_now = [one.value for one in shown if one.name == "berth_open_connections"]
+            assert 0 < sum(open_now) <= MOST_OF_PEER
+        finally:
+            for _, writer in opened:
+                writer.close()
+
+
+async def test_connections_are_closed_when_the_authority_is_another_one(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_port, "LOOK_S", 0.02)
+    other = Authority("other")
+    async with side.serving():
+        way = await side.granted()
+        async with connected(way, side.authority, side.plugin()) as channel:
+            assert await ask(channel, way.token) is grpc.StatusCode.OK
+            # The host's own certificate stays: only who may connect is another one.
+            side.files.authority.write_bytes(other.pem)
+            await until(lambda: channel.get_state() is not grpc.ChannelConnectivity.READY)
+            assert await ask(channel, way.token) is grpc.StatusCode.UNAVAILABLE
+        assert await asked_by(way, side.authority, other.issue("p", dns=PLUGIN)) is grpc.StatusCode.OK
+
+
+async def test_new_certificate_of_the_same_authority_closes_no_connection(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_port, "LOOK_S", 0.02)
+    with capture_logs() as lines:
+        async with side.serving():
+            way = await side.granted()
+            async with connected(way, side.authority, side.plugin()) as channel:
+                assert await ask(channel, way.token) is grpc.StatusCode.OK
+                side.files.put(side.authority.issue("h", dns=HOST), side.authority)
+                await until(lambda: any(line["event"] == "handle.certificate_replaced" for line in lines))
+                await asyncio.sleep(0.1)  # nothing happens, which no event tells
+                assert channel.get_state() is grpc.ChannelConnectivity.READY
+                assert await ask(channel, way.token) is grpc.StatusCode.OK
