@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, cast
 
 from berth_sdk.errors import ObjectError, shown
@@ -23,6 +21,7 @@ from berth_sdk.parsing.pod_spec import PodSpec
 from berth_sdk.parsing.pod_spec import Toleration as Toleration
 from berth_sdk.pod_affinity import MANY, PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
+from berth_sdk.rfc3339 import parse_time
 from berth_sdk.slices import Work
 from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared, compared_by_parts
 
@@ -385,18 +384,9 @@ def timestamp(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        return _unix_seconds(text)
-    except (TypeError, ValueError) as err:
+        return parse_time(text)
+    except ValueError as err:
         raise ObjectError("", f"{shown(text)} is not an RFC 3339 time") from err
-
-
-@lru_cache(maxsize=256)
-def _unix_seconds(text: str) -> float:
-    """Return Unix seconds, cached: many pods are created in the same second, and their times have no
-    fractions.
-    """
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _controller(metadata: Mapping[str, Any]) -> OwnerRef | None:

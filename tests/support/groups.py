@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import INITIALLY_SCHEDULED
+from berth_sdk.rfc3339 import format_time
 from support.hosts import START_S, World, node, pod
 
 GROUPS = {"GenericWorkload": True}
@@ -83,7 +83,7 @@ def running(
         **more,
     }
     made = pod(name, cpu="1", nodeName=node_name, **fields)
-    return {**made, "status": {"phase": "Running", "startTime": rfc3339(START_S + after_s)}}
+    return {**made, "status": {"phase": "Running", "startTime": format_time(START_S + after_s)}}
 
 
 def full(count: int = 3, **more: Any) -> list[dict[str, Any]]:

@@ -14,11 +14,12 @@ from typing import Any, Final
 from berth_host.cluster.memory.strategic_merge import merged as merged_strategically
 from berth_host.cluster.port import EventRecord, WatchEvent, WatchHandler
 from berth_host.errors.cluster import ClusterError, NotFoundError, RepeatableError, UnavailableError
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 from berth_host.model.merge_patch import merged
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.rfc3339 import format_time
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]
@@ -111,7 +112,7 @@ class ScriptedApi:
         status = {
             key: value for key, value in current.get("status", {}).items() if key != "nominatedNodeName"
         }
-        now = rfc3339(self._clock.now_s())
+        now = format_time(self._clock.now_s())
         others = [one for one in status.get("conditions", ()) if one["type"] != "PodScheduled"]
         status["conditions"] = [
             *others,
@@ -270,7 +271,7 @@ def terminating(item: Json, clock: Clock) -> Json:
     """Return an object with a deletion time."""
     if item["metadata"].get("deletionTimestamp"):
         return item
-    return {**item, "metadata": {**item["metadata"], "deletionTimestamp": rfc3339(clock.now_s())}}
+    return {**item, "metadata": {**item["metadata"], "deletionTimestamp": format_time(clock.now_s())}}
 
 
 def conditions_of(item: Json) -> list[Json]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import grpc
+from berth_sdk.rfc3339 import format_time
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
@@ -72,7 +73,7 @@ def own_certificate(files: TlsFiles, context: ssl.SSLContext) -> x509.Certificat
 
 
 def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(moment.timestamp())
 
 
 def _read(path: str) -> bytes:

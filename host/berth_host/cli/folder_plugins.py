@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.rfc3339 import format_time
 
 from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import dial
@@ -103,7 +103,7 @@ async def _introduction(path: str) -> dict[str, Any]:
 def _time_of(unix_s: int) -> str:
     """Return the time as text; `?` for a number that is no time, as an instance may send any number."""
     try:
-        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(unix_s)
     except (OverflowError, ValueError, OSError):
         return "?"
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
+from berth_sdk.rfc3339 import parse_time
 
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.errors.cluster import ClusterError, NotFoundError
@@ -301,9 +301,7 @@ def _min_member(group: KubeObject) -> int:
 
 def _seconds(text: object) -> float | None:
     """Return Unix seconds of an RFC 3339 time; None for anything else."""
-    if not isinstance(text, str):
-        return None
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return parse_time(text)
     except ValueError:
         return None

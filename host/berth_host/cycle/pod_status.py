@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.rfc3339 import format_time
 from berth_sdk.status import Code, Status
 
 from berth_host.cycle.attempt import Failure
@@ -23,7 +24,7 @@ from berth_host.cycle.ordered_writes import OrderedWrites, Write
 from berth_host.cycle.status_patch import condition_patch, patch_status
 from berth_host.errors.cluster import ClusterError
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 
 log = get_logger()
 NOTE_MAX_BYTES: Final = 1024
@@ -132,7 +133,7 @@ class PodStatusWriter:
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []
-        return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
+        return condition_patch(conditions, wanted, format_time(self._clock.now_s()))
 
     async def _patch(self, pod: Pod, status: Mapping[str, Any]) -> None:
         try:

@@ -20,6 +20,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from berth_sdk.rfc3339 import format_time
+
 from berth_host.endpoints.heap import heap_text
 from berth_host.endpoints.request_response import (
     NO_SNIFF,
@@ -163,7 +165,7 @@ class Statusz:
                 "Statusz",
                 version,
                 {
-                    "startTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_s)),
+                    "startTime": format_time(self._started_s),
                     "uptimeSeconds": up_s,
                     "goVersion": f"python{python}",
                     "binaryVersion": KUBERNETES_MINOR,

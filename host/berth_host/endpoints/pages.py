@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, Protocol
 
+from berth_sdk.rfc3339 import format_micro_time
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.json_text import read_json
 
@@ -23,7 +24,6 @@ from berth_host.explain.diagnosis import ATTEMPTS_KEPT
 from berth_host.explain.make_group_answer import WORDS, group_answer, groups_answer, unknown_group_text
 from berth_host.explain.make_pod_answer import pod_answer, unknown_text
 from berth_host.explain.nodes_answer import nodes_answer
-from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.pod_state import AnsweringHost
 from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuery, queue_answer
@@ -72,7 +72,7 @@ def plugins_answer(host: HostOfPlugins) -> dict[str, Any]:
         ],
         "extenders": [_extender(client) for client in host.extenders.clients],
         "missing": list(host.clients.missing),
-        "answeredAt": timestamp(host.clock.now_s()),
+        "answeredAt": format_micro_time(host.clock.now_s()),
     }
 
 
@@ -143,7 +143,7 @@ def _attachment(host: HostOfPlugins, condition: Condition) -> dict[str, Any]:
         "place": condition.place,
         "state": condition.state.value,
         "reason": condition.reason,
-        "since": timestamp(host.clock.now_s() - condition.since_s),
+        "since": format_micro_time(host.clock.now_s() - condition.since_s),
         "instance": condition.instance_id,
         "transport": condition.carrier,
         "contract": condition.contract or None,
@@ -451,7 +451,7 @@ async def _answered(host: HostOnPages, asked: Awaitable[dict[str, Any]]) -> Answ
         return failure(404, "NotFound", str(err))
     except QuestionError as err:
         return failure(400, "BadRequest", str(err))
-    return as_json(found | {"answeredAt": timestamp(host.clock.now_s())})
+    return as_json(found | {"answeredAt": format_micro_time(host.clock.now_s())})
 
 
 def _number(text: str, least: int, most: int) -> int | None:

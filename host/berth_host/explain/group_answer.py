@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from berth_sdk.rfc3339 import format_micro_time, parse_time
+
 from berth_host.explain.explanation import Explanation
-from berth_host.explain.pod_answer import HeldRoom, QueueState, Waking, seconds, timestamp
+from berth_host.explain.pod_answer import HeldRoom, QueueState, Waking
 
 
 class GroupWhere(Enum):
@@ -111,7 +113,7 @@ class LastAttempt:
         """Return the object for JSON."""
         return {
             "attempt": self.attempt,
-            "endedAt": timestamp(self.ended_at_s),
+            "endedAt": format_micro_time(self.ended_at_s),
             "outcome": self.outcome,
             "message": self.message,
             "postFilter": self.post_filter,
@@ -128,7 +130,7 @@ class LastAttempt:
         """Read the result of `as_json`."""
         return cls(
             attempt=value["attempt"],
-            ended_at_s=seconds(value["endedAt"]),
+            ended_at_s=parse_time(value["endedAt"]),
             outcome=value["outcome"],
             message=value["message"],
             post_filter=value["postFilter"],
@@ -157,9 +159,9 @@ class RepairState:
     def as_json(self) -> dict[str, Any]:
         """Return the object for JSON."""
         return {
-            "since": timestamp(self.since_s),
+            "since": format_micro_time(self.since_s),
             "repair": self.repair,
-            "evictsAt": None if self.evicts_at_s is None else timestamp(self.evicts_at_s),
+            "evictsAt": None if self.evicts_at_s is None else format_micro_time(self.evicts_at_s),
             "evicting": self.is_evicting,
         }
 
@@ -168,9 +170,9 @@ class RepairState:
         """Read the result of `as_json`."""
         at = value["evictsAt"]
         return cls(
-            since_s=seconds(value["since"]),
+            since_s=parse_time(value["since"]),
             repair=value["repair"],
-            evicts_at_s=None if at is None else seconds(at),
+            evicts_at_s=None if at is None else parse_time(at),
             is_evicting=value["evicting"],
         )
 
@@ -232,7 +234,7 @@ class GroupAnswer:
             "lastAttempt": None if self.last is None else self.last.as_json(),
             "repair": None if self.repair is None else self.repair.as_json(),
             "problems": list(self.problems),
-            "answeredAt": timestamp(self.answered_at_s),
+            "answeredAt": format_micro_time(self.answered_at_s),
         }
 
     @classmethod
@@ -246,7 +248,7 @@ class GroupAnswer:
             uid=value["uid"],
             state=GroupWhere(value["state"]),
             message=value["message"],
-            answered_at_s=seconds(value["answeredAt"]),
+            answered_at_s=parse_time(value["answeredAt"]),
             root_key=value["root"],
             pod_count=value["pods"],
             members=None if members is None else Counted.from_json(members),

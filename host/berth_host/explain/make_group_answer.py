@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup, group_key
+from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.cache.pod_groups import GroupReader
 from berth_host.explain.explanation import explanation_of, gated_text, rejected_nodes, too_small_nodes
@@ -16,7 +17,7 @@ from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupW
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
 from berth_host.explain.make_pod_answer import NODES_PER_TURN
 from berth_host.explain.nearest_fit import Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_answer import HeldRoom, QueueState, timestamp
+from berth_host.explain.pod_answer import HeldRoom, QueueState
 from berth_host.explain.pod_state import AnsweringHost, retry_at_s, wakings
 from berth_host.queue.places import Place
 from berth_host.queue.queued_pod import QueuedEntity
@@ -59,7 +60,7 @@ def groups_answer(host: AnsweringHost) -> dict[str, Any]:
                 host.cache.groups.objects(), key=lambda one: (one.kind, one.namespace, one.name)
             )
         ],
-        "answeredAt": timestamp(host.clock.now_s()),
+        "answeredAt": format_micro_time(host.clock.now_s()),
     }
 
 
@@ -79,7 +80,7 @@ def _listed(host: AnsweringHost, group: PodGroup) -> dict[str, Any]:
         "message": _message(host, key, state, pods, members, record, entity),
         "pods": len(pods),
         "members": members.as_json(),
-        "since": None if entity is None else timestamp(entity.timestamp_us / 1e6),
+        "since": None if entity is None else format_micro_time(entity.timestamp_us / 1e6),
     }
 
 
@@ -229,7 +230,7 @@ def _message(
     if state is GroupWhere.WAITING and waiting:
         first = min(waiting, key=lambda one: one.deadline_s)
         held_by = ", ".join(first.pending_plugins)
-        until = timestamp(first.deadline_s)
+        until = format_micro_time(first.deadline_s)
         return f"{len(waiting)} of its pods wait at Permit for {held_by}, the first until {until}"
     if state is GroupWhere.BINDING:
         return "its pods are being bound to their nodes"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 from berth_sdk.pod import Pod
+from berth_sdk.rfc3339 import format_micro_time
 from berth_sdk.status import Status
 
 from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
@@ -22,7 +23,7 @@ from berth_host.explain.explanation import (
     too_small_nodes,
 )
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
-from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState, timestamp
+from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState
 from berth_host.explain.pod_state import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
 
 NODES_PER_TURN: Final = 50
@@ -130,7 +131,8 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
         return f"is on {where.node}; it was bound before this process started, or by another scheduler"
     if where.permit is not None:
         held = ", ".join(where.permit.plugins)
-        return f"waits at Permit for {held} until {timestamp(where.permit.until_s)}, for {where.permit.node}"
+        until = format_micro_time(where.permit.until_s)
+        return f"waits at Permit for {held} until {until}, for {where.permit.node}"
     if state is PodState.BINDING and where.attempt is not None:
         return f"is being bound to {where.attempt.node_name}"
     if state is PodState.SCHEDULING:
@@ -174,8 +176,8 @@ def _attempt_json(attempt: Diagnosis) -> dict[str, Any]:
     ended_s = attempt.ended_at_s
     return {
         "attempt": attempt.attempt,
-        "startedAt": timestamp(attempt.started_at_s),
-        "endedAt": None if ended_s is None else timestamp(ended_s),
+        "startedAt": format_micro_time(attempt.started_at_s),
+        "endedAt": None if ended_s is None else format_micro_time(ended_s),
         "outcome": attempt.outcome.value,
         "node": attempt.node_name or None,
         "nominatedNode": attempt.nominated_node or None,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from berth_sdk.node import Node
+from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.cache.node_info import NodeInfo
 from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
-from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_state import AnsweringHost
 
 COLUMNS: Final = ("node", "zone", "unschedulable", "taints", "allocatable", "requested")
@@ -51,7 +51,7 @@ async def nodes_answer(host: AnsweringHost, pod: str = "") -> dict[str, Any] | N
         "columns": [*COLUMNS, *(POD_COLUMNS if pod else ())],
         "pod": None if not pod else _pod_json(pod, latest),
         "nodes": rows,
-        "answeredAt": timestamp(host.clock.now_s()),
+        "answeredAt": format_micro_time(host.clock.now_s()),
     }
 
 

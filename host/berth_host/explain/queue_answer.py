@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from berth_sdk.rfc3339 import format_micro_time
+
 from berth_host.explain.diagnosis import NO_REASON
-from berth_host.explain.pod_answer import timestamp
 from berth_host.explain.pod_state import AnsweringHost, retry_at_s
 from berth_host.queue.counts import GATED
 from berth_host.queue.group_entries import Aside
@@ -120,7 +121,7 @@ async def queue_answer(host: AnsweringHost, query: QueueQuery) -> dict[str, Any]
         "matching": len(chosen),
         "offset": query.offset,
         "pods": rows,
-        "answeredAt": timestamp(answered_at_s),
+        "answeredAt": format_micro_time(answered_at_s),
     }
 
 
@@ -167,9 +168,9 @@ def _row(host: AnsweringHost, one: _Waiting) -> dict[str, Any]:
         "reason": {"plugin": plugin or None, "text": text},
         "nominatedNode": host.queue.nominator.node_of(info.uid) or None,
         "attempts": info.attempts,
-        "created": timestamp(one.created_at_s),
-        "since": timestamp(info.timestamp_us / 1e6),
-        "retryAt": None if retry_s is None else timestamp(retry_s),
+        "created": format_micro_time(one.created_at_s),
+        "since": format_micro_time(info.timestamp_us / 1e6),
+        "retryAt": None if retry_s is None else format_micro_time(retry_s),
     }
 
 

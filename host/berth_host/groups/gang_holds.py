@@ -21,6 +21,7 @@ from typing import Final
 from berth_sdk.gang_policy import GangPolicy, Repair
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
+from berth_sdk.rfc3339 import format_time
 from berth_sdk.status import Status
 
 from berth_host.cache.pod_groups import GroupReader
@@ -29,7 +30,7 @@ from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.groups.hold_search import Ends, Fit, Trials, first_fit, still_fits
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import GroupMetrics
-from berth_host.model.clock import Clock, Timer, rfc3339
+from berth_host.model.clock import Clock, Timer
 from berth_host.model.hold import Hold
 from berth_host.queue.interfaces import PodLister
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -470,11 +471,11 @@ class GangHolds:
         pods, nodes = len(hold.nodes), len(hold.node_names)
         text = (
             f"holds room for {pods} pod{'s' if pods != 1 else ''} on {nodes} node{'s' if nodes != 1 else ''}"
-            f" until {rfc3339(hold.until_s)}"
+            f" until {format_time(hold.until_s)}"
         )
         if hold.expected_start_s is None:
             return f"{text}; when it starts is not known"
-        return f"{text}; it is expected to start at {rfc3339(hold.expected_start_s)}"
+        return f"{text}; it is expected to start at {format_time(hold.expected_start_s)}"
 
 
 def _nowhere(pods: Iterable[Pod]) -> dict[str, str]:

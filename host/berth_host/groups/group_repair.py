@@ -24,6 +24,7 @@ from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy, Repair
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import PodGroup
+from berth_sdk.rfc3339 import format_time
 
 from berth_host.cache.pod_groups import PodGroups
 from berth_host.cycle.pod_status import PodStatusWriter
@@ -31,7 +32,7 @@ from berth_host.errors.state import InvariantError
 from berth_host.explain.group_answer import RepairState
 from berth_host.groups.gang_minimum import has_condition_of_now, is_of_earlier_group, minimum_before
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock, rfc3339, sleep
+from berth_host.model.clock import Clock, sleep
 from berth_host.model.internal_error import Fate
 from berth_host.preemption.eligibility import disruption_mark
 from berth_host.preemption.victim_calls import Mark, VictimCalls
@@ -466,7 +467,7 @@ class GroupRepair:
             note += f" and {len(gang.succeeded)} succeeded"
         note += f", {_needed(gang, group)} are needed"
         if gang.policy.repair is Repair.EVICT and not gang.resumes:
-            at = rfc3339(gang.short_at_s + gang.policy.grace_s)
+            at = format_time(gang.short_at_s + gang.policy.grace_s)
             note += f"; those that are left are evicted at {at} unless the lost ones are replaced"
         log.info("group_repair.lost", group=key, note=note)
         self._seams.report(group, gang.scheduler, "Warning", LOST, note)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, POD_GROUP, PodGroup
+from berth_sdk.rfc3339 import format_time
 
 from berth_host.cycle.cluster_calls import ClusterCalls
 from berth_host.cycle.ordered_writes import OrderedWrites
@@ -23,7 +24,7 @@ from berth_host.cycle.pod_status import cut_message, is_newer
 from berth_host.cycle.status_patch import Json, patch_status
 from berth_host.errors.cluster import ClusterError, UnavailableError
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 
 log = get_logger()
 POD_GROUPS: Final = "scheduling.k8s.io/podgroups"
@@ -100,7 +101,7 @@ class GroupStatusWriter:
 
     async def _patch(self, group: PodGroup, wanted: Json) -> None:
         """Patch the difference from the group's status. Raises ClusterError."""
-        patch = condition_patch(self._newest(group), wanted, rfc3339(self._clock.now_s()))
+        patch = condition_patch(self._newest(group), wanted, format_time(self._clock.now_s()))
         if patch is None:
             return
         written = await patch_status(self._cluster, group.ref, patch, resource=POD_GROUPS)

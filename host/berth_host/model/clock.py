@@ -10,11 +10,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import math
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Final, Protocol
 
 _SECOND_US: Final = 1_000_000
@@ -48,16 +45,6 @@ def steady_us(clock: Clock) -> Callable[[], int]:
     """Return a function for Unix microseconds that starts at the wall clock's time now and never steps."""
     ahead_us = round(clock.now_s() * _SECOND_US) - round(clock.monotonic_s() * _SECOND_US)
     return lambda: ahead_us + round(clock.monotonic_s() * _SECOND_US)
-
-
-def rfc3339(moment_s: float) -> str:
-    """Format Unix seconds as in Kubernetes objects: `2026-01-01T00:00:00Z`, without fractions."""
-    return _rfc3339(math.floor(moment_s))
-
-
-@lru_cache(maxsize=16)
-def _rfc3339(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def sleep(clock: Clock, duration_s: float, done: asyncio.Future[None] | None = None) -> None:

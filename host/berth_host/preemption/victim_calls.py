@@ -12,11 +12,12 @@ from typing import Any
 
 import orjson
 from berth_sdk.pod import Pod
+from berth_sdk.rfc3339 import format_time
 
 from berth_host.cycle.cluster_calls import ClusterCalls
 from berth_host.cycle.status_patch import condition_patch, patch_status
 from berth_host.errors.cluster import ConflictError, NotFoundError
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 from berth_host.preemption.eligibility import DISRUPTION_TARGET, PREEMPTED, preemption_mark
 from berth_host.preemption.preemptor import POD, Preemptor
 
@@ -77,7 +78,7 @@ class VictimCalls:
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
         conditions = known.get("status.conditions", []) if known else []
-        return condition_patch(conditions, wanted, rfc3339(self._clock.now_s()))
+        return condition_patch(conditions, wanted, format_time(self._clock.now_s()))
 
 
 def is_marked_for(victim: Pod, preemptor: Preemptor) -> bool:

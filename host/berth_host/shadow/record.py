@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from berth_host.explain.pod_answer import timestamp
+from berth_sdk.rfc3339 import format_micro_time
+
 from berth_host.framework.score_table import ScoreTable
 from berth_host.metrics import families
 from berth_host.metrics.series import Histogram
@@ -68,7 +69,7 @@ class Listed:
         """Return the line as in the answer of `/berth/v1/shadow`."""
         return {
             "pod": self.pod,
-            "at": timestamp(self.at_s),
+            "at": format_micro_time(self.at_s),
             "outcome": self.outcome.value,
             "shadowNode": self.shadow_node,
             "realNode": self.real_node,
@@ -221,8 +222,8 @@ class ShadowRecord:
             key=lambda row: (-row[2], row[:2]),
         )
         return {
-            "since": timestamp(self._began_s),
-            "answeredAt": timestamp(self._clock.now_s()),
+            "since": format_micro_time(self._began_s),
+            "answeredAt": format_micro_time(self._clock.now_s()),
             "open": len(self.open),
             "compared": compared,
             "agreed": agreed,

@@ -20,6 +20,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from berth_sdk.rfc3339 import parse_time_ns
+
 from berth_plugins.cel.errors import EvalError
 from berth_plugins.cel.pieces import each
 from berth_plugins.cel.types import (
@@ -428,9 +430,6 @@ _UNITS: Final = {
     "h": 3600 * 10**9,
 }
 _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_TIME_TEXT: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII
-)
 
 
 def to_type(value: Value, wanted: Type) -> Value:
@@ -527,22 +526,14 @@ def text_to_duration(text: str) -> Duration:
 
 def text_to_timestamp(text: str) -> Timestamp:
     """Read a time as RFC 3339 writes it. Raises ValueError, or EvalError for a year out of range."""
-    match = _TIME_TEXT.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
-    fraction = int((match[7] or "0")[:9].ljust(9, "0"))
-    offset = 0
-    if match[8] != "Z":
-        hours, minutes = int(match[8][1:3]), int(match[8][4:])
-        if hours > 24 or minutes > 60:
-            raise ValueError(text)
-        offset = (hours * 60 + minutes) * 60 * (-1 if match[8][0] == "-" else 1)
-    if year == 0:
-        raise EvalError("timestamp overflow")
-    moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    seconds = int((moment - _EPOCH) / timedelta(seconds=1)) - offset
-    return Timestamp(seconds * _SECOND + fraction, offset)
+    try:
+        return Timestamp(*parse_time_ns(text))
+    except ValueError:
+        # Go has a year 0, which is out of CEL's range; Python has none.
+        if text.startswith("0000-"):
+            parse_time_ns(f"0004{text[4:]}")  # A leap year, as 0 is.
+            raise EvalError("timestamp overflow") from None
+        raise
 
 
 def _bytes_to_text(value: bytes) -> str:

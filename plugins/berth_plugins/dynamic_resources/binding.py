@@ -9,15 +9,16 @@ written is the pod's own too. In kube-scheduler that member's binding fails, and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
+from berth_sdk.rfc3339 import format_time, parse_time
 
 from berth_plugins.dynamic_resources.claims import (
     CLAIMS,
@@ -297,7 +298,7 @@ def is_overdue(claim: KubeObject, timeout_s: float, now_s: float) -> bool:
     if written is None or not has_conditions(claim):
         return False
     try:
-        began_s = datetime.fromisoformat(written).timestamp()
+        began_s = parse_time(written)
     except ValueError:
         return False
     return began_s + timeout_s < now_s
@@ -334,4 +335,4 @@ def _devices(allocation: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(time.time())

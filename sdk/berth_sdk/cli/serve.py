@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from berth_sdk.cli.loading import load_plugins
 from berth_sdk.cli.serve_extender import check_options, serve_extender
 from berth_sdk.errors import BerthError
+from berth_sdk.rfc3339 import format_micro_time
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.serve.child import ENDPOINT, ChildDuties, OrphanError, StandardOutput
 from berth_sdk.serve.server import ListenError, PluginServer
@@ -155,7 +156,7 @@ class _JsonLines(_Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
-            "timestamp": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "timestamp": format_micro_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from berth_host.groups.gang_minimum import has_condition_of_now, is_of_earlier_group, minimum_before
-from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod_group import COSCHEDULING, INITIALLY_SCHEDULED, GroupCondition, PodGroup
+from berth_sdk.rfc3339 import format_time
 
 
 def gang(status: str, observed: int, *, generation: int = 2) -> PodGroup:
@@ -60,12 +60,12 @@ def test_pod_that_ended_before_the_group_was_made_is_none_of_its_members(
     made_s: int, ends_s: list[int | None], is_earlier: bool
 ) -> None:
     states: list[dict[str, Any]] = [
-        {"state": {"running": {}} if end is None else {"terminated": {"finishedAt": rfc3339(end)}}}
+        {"state": {"running": {}} if end is None else {"terminated": {"finishedAt": format_time(end)}}}
         for end in ends_s
     ]
     pod: dict[str, Any] = {
         "kind": "Pod",
-        "metadata": {"name": "p", "creationTimestamp": rfc3339(made_s)},
+        "metadata": {"name": "p", "creationTimestamp": format_time(made_s)},
         "status": {"containerStatuses": states},
     }
     assert is_of_earlier_group(KubeObject.of(pod), PodGroup(name="g", created_s=50.0)) is is_earlier

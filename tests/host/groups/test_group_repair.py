@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from berth_host.cluster.port import EventRecord
 from berth_host.explain.make_group_answer import group_answer
-from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
+from berth_sdk.rfc3339 import format_time
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, member, members, pod_group
@@ -299,9 +299,9 @@ async def test_members_that_succeeded_are_no_loss() -> None:
 async def test_pods_of_a_deleted_group_of_the_same_name_are_no_members() -> None:
     world = a_world([*NODES])
     for i in range(3):
-        ended = {"terminated": {"finishedAt": rfc3339(START_S - 60)}}
+        ended = {"terminated": {"finishedAt": format_time(START_S - 60)}}
         old = member(f"old-{i}", "g", nodeName="n0")
-        old["metadata"]["creationTimestamp"] = rfc3339(START_S - 3600)
+        old["metadata"]["creationTimestamp"] = format_time(START_S - 3600)
         old["status"] = {"phase": "Succeeded", "containerStatuses": [{"name": "c", "state": ended}]}
         world.server.create(old, restore=True)
     async with world:

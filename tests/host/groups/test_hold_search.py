@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from berth_host.groups.hold_search import Ends, Fit, Leaving, first_fit, still_fits
-from berth_host.model.clock import rfc3339
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment
 from berth_sdk.results import Trial
+from berth_sdk.rfc3339 import format_time
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import PodTable
 from hypothesis import given
@@ -31,7 +31,7 @@ def running(
     metadata: Mapping[str, Any] | None = None,
 ) -> Pod:
     """Return a pod on a node. `started_s`: seconds after NOW_S; None: not started."""
-    status = {} if started_s is None else {"startTime": rfc3339(NOW_S + started_s)}
+    status = {} if started_s is None else {"startTime": format_time(NOW_S + started_s)}
     return Pod.from_object(
         KubeObject.of(
             {
@@ -69,7 +69,7 @@ def test_pods_with_an_end_leave_first_then_tasks_then_pods_that_only_their_owner
             running("long", started_s=-100, spec={"activeDeadlineSeconds": 900}),
             running("short", started_s=-100, spec={"activeDeadlineSeconds": 200}),
             running("not-started", started_s=None, spec={"activeDeadlineSeconds": 500}),
-            running("deleted", metadata={"deletionTimestamp": rfc3339(NOW_S + 30)}),
+            running("deleted", metadata={"deletionTimestamp": format_time(NOW_S + 30)}),
             running("daemon", metadata=daemon),
             running("static", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
             running("own", spec=TASK),

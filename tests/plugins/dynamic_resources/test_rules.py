@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from berth_plugins.dynamic_resources.binding import is_overdue
 from berth_plugins.dynamic_resources.capacity import AmountError, consumed, fits
 from berth_plugins.dynamic_resources.devices import Slice
 from berth_plugins.dynamic_resources.plugin import DynamicResources
@@ -218,3 +219,19 @@ async def test_a_claim_whose_device_failed_counts_as_any_other_when_the_gate_is_
     failed["status"]["devices"] = [device_status]
     plugin = plug([failed], [], ONE, DRADeviceBindingConditions=is_on)
     assert await ask.filter(plugin, WEB, NODES) == [want]
+
+
+@pytest.mark.parametrize(
+    ("written", "is_over"),
+    [
+        ("1970-01-01T00:00:10Z", True),
+        ("1970-01-01T12:00:10+12:00", True),
+        ("1970-01-01T00:00:41Z", False),
+        pytest.param("1970-01-01T00:00:10", False, id="without a zone it is no time, as upstream"),
+    ],
+)
+def test_time_for_devices_to_get_ready_is_counted_from_the_allocation(written: str, is_over: bool) -> None:
+    ready = {"driver": DRIVER, "pool": "n1", "device": "d0", "bindingConditions": ["Ready"]}
+    allocation = {"devices": {"results": [ready]}, "allocationTimestamp": written}
+    made = KubeObject.of({**claim("a"), "status": {"allocation": allocation}})
+    assert is_overdue(made, timeout_s=60.0, now_s=100.0) is is_over

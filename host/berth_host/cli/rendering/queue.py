@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from berth_sdk.rfc3339 import parse_time
+
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.cli.rendering.why import age
-from berth_host.explain.pod_answer import seconds
 
 
 def queue_text(answer: Mapping[str, Any], *, is_wide: bool = False) -> str:
@@ -22,7 +23,7 @@ def queue_text(answer: Mapping[str, Any], *, is_wide: bool = False) -> str:
         sections.append(columns(("PLUGIN", "PODS", "REASON"), reasons, right=(1,)))
     if answer["reasonCount"] > len(reasons):
         sections[-1] += f"\n{answer['reasonCount'] - len(reasons)} more reasons"
-    now_s = seconds(answer["answeredAt"])
+    now_s = parse_time(answer["answeredAt"])
     pods = [_row(item, now_s, is_wide=is_wide) for item in answer["pods"]]
     header: tuple[str, ...] = ("POD", "PART", "AGE", "ATTEMPTS", "PLUGIN", "REASON")
     if is_wide:
@@ -41,14 +42,14 @@ def _row(item: Mapping[str, Any], now_s: float, *, is_wide: bool) -> tuple[str, 
     row = (
         item["key"],
         item["part"],
-        age(now_s - seconds(item["created"])),
+        age(now_s - parse_time(item["created"])),
         str(item["attempts"]),
         reason["plugin"] or "-",
         reason["text"],
     )
     if not is_wide:
         return row
-    retry = "-" if item["retryAt"] is None else f"in {age(seconds(item['retryAt']) - now_s)}"
+    retry = "-" if item["retryAt"] is None else f"in {age(parse_time(item['retryAt']) - now_s)}"
     return (
         *row,
         retry,

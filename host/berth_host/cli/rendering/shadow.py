@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from berth_sdk.rfc3339 import parse_time
+
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.cli.rendering.why import age
-from berth_host.explain.pod_answer import seconds
 
 _SHOWN: Final = 20
 _WORDS: Final = {
@@ -23,10 +24,10 @@ _WORDS: Final = {
 
 def shadow_text(report: Mapping[str, Any]) -> str:
     """Return the share of agreement, and tables of outcomes, plugins, times and the last differences."""
-    now_s = seconds(report["answeredAt"])
+    now_s = parse_time(report["answeredAt"])
     compared, agreed = report["compared"], report["agreed"]
     share = f": {100 * agreed / compared:.1f} % agree" if compared else ""
-    since = age(now_s - seconds(report["since"]))
+    since = age(now_s - parse_time(report["since"]))
     sections = [f"{count_of(compared, 'decision')} compared in {since}{share}; {report['open']} open"]
     rows = [(_WORDS.get(name, name), str(count)) for name, count in report["outcomes"].items() if count]
     if rows:
@@ -59,7 +60,7 @@ def _line(one: Mapping[str, Any], now_s: float) -> tuple[str, ...]:
     evicts = f" (evicts {', '.join(one['victims'])})" if one["victims"] else ""
     return (
         one["pod"],
-        age(now_s - seconds(one["at"])),
+        age(now_s - parse_time(one["at"])),
         f"{one['shadowNode'] or '-'}{evicts}",
         one["realNode"] or "-",
         one["plugin"] or "-",

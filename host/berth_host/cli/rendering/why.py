@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from berth_sdk.rfc3339 import parse_time
+
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.explain.diagnosis import NodeScore
 from berth_host.explain.explanation import Explanation, RejectedNodes
 from berth_host.explain.nearest_fit import Shortage
-from berth_host.explain.pod_answer import HeldRoom, PodAnswer, PodState, QueueState, Waking, seconds
+from berth_host.explain.pod_answer import HeldRoom, PodAnswer, PodState, QueueState, Waking
 
 _SHOWN_NODES: Final = 4
 _SHOWN_SHORTAGES: Final = 3
@@ -202,7 +204,7 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             str(item["attempt"]),
-            _clock(seconds(item["startedAt"])),
+            _clock(parse_time(item["startedAt"])),
             f"{item['durationMs']:.1f}",
             item["outcome"],
             f"{item['feasible']}/{item['nodes']}",

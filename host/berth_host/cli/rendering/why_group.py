@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from berth_sdk.rfc3339 import format_time
+
 from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.cli.rendering.why import attempt_parts, held_room_text, queue_lines, wakes_table
 from berth_host.explain.group_answer import Counted, GroupAnswer, GroupWhere, LastAttempt, RepairState
-from berth_host.model.clock import rfc3339
 
 _STATES: Final = {
     GroupWhere.MISSING: "pending, its object is missing",
@@ -68,12 +69,12 @@ def _members(members: Counted, noun: str) -> str:
 
 
 def _repair(repair: RepairState) -> str:
-    text = f"has lost members since {rfc3339(repair.since_s)}"
+    text = f"has lost members since {format_time(repair.since_s)}"
     if repair.is_evicting:
         return f"{text}: the others are being evicted"
     if repair.evicts_at_s is None:
         return f"{text}: it waits for their replacements"
-    return f"{text}: the others are evicted at {rfc3339(repair.evicts_at_s)}, unless replacements come"
+    return f"{text}: the others are evicted at {format_time(repair.evicts_at_s)}, unless replacements come"
 
 
 def _attempt_parts(last: LastAttempt, answer: GroupAnswer) -> list[str]:

@@ -15,10 +15,11 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+
+from berth_sdk.rfc3339 import parse_time
 
 from berth_host.cluster.kube import exec_plugin, server
 from berth_host.cluster.kube.connection import Connection
@@ -158,6 +159,12 @@ class Credentials:
         token, certificate, key = (
             status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
         )
+        try:
+            due_s = time.monotonic() + _life_s(status.get("expirationTimestamp"))
+        except ValueError as err:
+            raise ClientConfigError(
+                f"exec plugin {command!r} gave no credentials: expirationTimestamp: {err}; {hint}"
+            ) from err
         if not token and not (certificate and key):
             raise ClientConfigError(
                 f"exec plugin {command!r} answered neither token nor client certificate and key; {hint}"
@@ -167,7 +174,7 @@ class Credentials:
             self.authorization = f"Bearer {token}"
         if certificate and key:
             self._use_certificate(str(certificate).encode(), str(key).encode())
-        self.due_s = time.monotonic() + _life_s(status.get("expirationTimestamp"))
+        self.due_s = due_s
 
     def _use_certificate(self, certificate: bytes, key: bytes) -> None:
         if self._certificate == (certificate, key):
@@ -265,14 +272,12 @@ def _pem(source: bytes | Path) -> bytes:
 
 
 def _life_s(expires: object) -> float:
-    """Return the seconds until credentials that expire at `expires` must be renewed; inf for None."""
-    if not isinstance(expires, str):
+    """Return the seconds until credentials that expire at `expires` must be renewed; inf for None. Raises
+    ValueError.
+    """
+    if expires is None:
         return math.inf
-    try:
-        moment = datetime.fromisoformat(expires)
-    except ValueError:
-        return FILE_PERIOD_S
-    return max(moment.timestamp() - time.time() - EXPIRY_MARGIN_S, 1.0)
+    return max(parse_time(expires) - time.time() - EXPIRY_MARGIN_S, 1.0)
 
 
 def proxy_of_environment(host: str) -> str | None:

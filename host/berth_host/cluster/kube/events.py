@@ -16,18 +16,16 @@ Source: client-go `tools/events/event_recorder.go`, `event_broadcaster.go`, v1.3
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, path_of
@@ -59,7 +57,7 @@ def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> d
         "kind": "Event",
         "apiVersion": "events.k8s.io/v1",
         "metadata": {"name": name, "namespace": event.regarding.namespace or "default"},
-        "eventTime": micro_time(now_s),
+        "eventTime": format_micro_time(now_s),
         "reportingController": event.reporter,
         "reportingInstance": f"{event.reporter}-{host_name}",
         "action": event.action,
@@ -79,19 +77,6 @@ def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> d
 def event_name(regarding_name: str, sequence: int) -> str:
     """Return `<name>.<hex>`; the name is cut at its end if the whole would be too long."""
     return f"{regarding_name[: _NAME_MAX - _HEX_MAX - 1].rstrip('-.')}.{sequence:x}"
-
-
-def micro_time(moment_s: float) -> str:
-    """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
-    whole = math.floor(moment_s)
-    micros = int((moment_s - whole) * 1_000_000)
-    return f"{_second(whole)}.{micros:06d}Z"
-
-
-@lru_cache(maxsize=4)
-def _second(moment_s: int) -> str:
-    """Format Unix seconds as `2026-01-01T00:00:00`. Cached, as many events have the same second."""
-    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def cut_note(note: str) -> str:
@@ -154,7 +139,7 @@ class KeptEvent:
     @property
     def series(self) -> dict[str, Any]:
         """The object's `series` field now."""
-        return {"count": self.count, "lastObservedTime": micro_time(self.seen_at_s)}
+        return {"count": self.count, "lastObservedTime": format_micro_time(self.seen_at_s)}
 
     def patch(self) -> bytes:
         """Return the patch that updates the stored series."""

@@ -20,7 +20,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from berth_host.cluster.kube.lease_record import LeaseRecord, micro_time
+from berth_sdk.rfc3339 import format_micro_time
+
+from berth_host.cluster.kube.lease_record import LeaseRecord
 from berth_host.cluster.kube.lease_settings import JITTER, check_settings
 from berth_host.config.decoding.types_v1 import LeaderElection
 from berth_host.errors.cluster import (
@@ -237,7 +239,7 @@ class LeaderElector:
         self._observed_at_s = at_s
 
     def _record(self, renews: LeaseRecord | None = None, transitions: int = 0) -> LeaseRecord:
-        now = micro_time(self._clock.now_s())
+        now = format_micro_time(self._clock.now_s())
         return LeaseRecord(
             holder=self.identity,
             duration_s=int(self._settings.lease_duration_s),

@@ -11,13 +11,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from berth_sdk.rfc3339 import format_time
+
 from berth_host.cluster.kube.answers import check_object
 from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.cluster.kube.lease_record import API_VERSION
 from berth_host.config.decoding.types_v1 import LeaderElection
 from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 
 log = get_logger()
 
@@ -85,7 +87,7 @@ class KubeLeases:
     async def _write_event(self, lease: Mapping[str, Any], message: str) -> None:
         now_s = self._clock.now_s()
         metadata = lease.get("metadata") or {}
-        moment = rfc3339(now_s)
+        moment = format_time(now_s)
         event = {
             "kind": "Event",
             "apiVersion": "v1",

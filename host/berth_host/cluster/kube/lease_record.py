@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 API_VERSION: Final = "coordination.k8s.io/v1"
@@ -65,8 +64,3 @@ class LeaseRecord:
 def label_value(identity: str) -> str:
     """Return the value of `LABEL` for a holder. Its identity is a host name, `_` and a UUID."""
     return identity.rpartition("_")[2]
-
-
-def micro_time(moment_s: float) -> str:
-    """Format Unix seconds as `2026-01-01T00:00:00.000000Z`."""
-    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

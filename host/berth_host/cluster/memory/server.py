@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from berth_sdk.kube_object import LAST_APPLIED, JsonObject, KubeObject, ObjectRef
+from berth_sdk.rfc3339 import format_time
 
 from berth_host.cluster.memory import answers, strategic_merge
 from berth_host.cluster.memory.admission import Admission
@@ -28,7 +29,7 @@ from berth_host.cluster.memory.validation import own_problems, problems_of, stat
 from berth_host.cluster.memory.validation.fields import Problems, check_object_name
 from berth_host.cluster.memory.validation.schema import with_zero_values
 from berth_host.errors.cluster import ConflictError, FieldProblem, InvalidError, NotFoundError
-from berth_host.model.clock import Clock, rfc3339
+from berth_host.model.clock import Clock
 from berth_host.model.merge_patch import merged
 from berth_host.model.patch_type import PatchType
 
@@ -365,7 +366,7 @@ class ApiServer:
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def _now(self) -> str:
-        return rfc3339(self._clock.now_s())
+        return format_time(self._clock.now_s())
 
 
 def _kind_of(obj: JsonObject) -> Kind:

@@ -323,6 +323,15 @@ async def test_exec_plugin_with_a_malformed_status_is_named(tmp_path: Path, stat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("expires", ["2100-01-01T00:00:00", "soon", "", 4102444800])
+async def test_exec_plugin_whose_expiry_is_no_time_is_named(tmp_path: Path, expires: Any) -> None:
+    given = {"token": "tokenN", "expirationTimestamp": expires}
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:9"}, plugin(tmp_path, given))
+    with pytest.raises(ClientConfigError, match=r"gave no credentials: expirationTimestamp: .* not a time"):
+        await KubeClient.open(Connection(kubeconfig=path))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["'{'", "'[' * 5000 + ']' * 5000"])
 async def test_exec_plugin_whose_answer_cannot_be_read_is_named(tmp_path: Path, answer: str) -> None:
     user = plugin(tmp_path, None)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from berth_sdk.errors import QuantityError
 from berth_sdk.quantity import nano_value
+from berth_sdk.rfc3339 import parse_time
 
 from berth_host.errors.cluster import FieldProblem
 
@@ -234,8 +234,8 @@ def _quantity(value: Any) -> str | None:
 
 def _time(value: Any) -> str | None:
     try:
-        datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        parse_time(value)
+    except ValueError:
         return f'must be an RFC 3339 time such as "2026-01-01T00:00:00Z", not {_shown(value)}'
     return None
 

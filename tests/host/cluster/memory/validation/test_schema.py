@@ -71,6 +71,12 @@ def test_every_field_of_the_table_is_one_of_the_models() -> None:
             " not 'yesterday'",
             id="time",
         ),
+        pytest.param(
+            {"status": {"startTime": "2026-01-01T00:00:00"}},
+            'status.startTime: must be an RFC 3339 time such as "2026-01-01T00:00:00Z",'
+            " not '2026-01-01T00:00:00'",
+            id="time without a zone",
+        ),
         pytest.param({"spec": []}, "spec: must be a map, not a list", id="list for a map"),
     ],
 )
