@@ -45,6 +45,7 @@ def test_registered_plugin_decides_beside_the_default_plugins(tmp_path: Path) ->
     assert "Insufficient cpu" in pending["message"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_registered_plugin_is_listed_and_accepted_in_a_configuration() -> None:
     rows = json.loads(program("plugins", "-o", "json").stdout)["plugins"]

@@ -161,6 +161,7 @@ async def test_kill_9_between_reserve_and_pre_bind_loses_nothing_and_gives_no_gp
         assert violations(tmp_path, [*objects, *late], got) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_pod_is_bound_without_the_plugins_process_when_reserve_gave_the_answer(tmp_path: Path) -> None:
     held = [gpu_pod(f"h{i}", 600, labels={"hold": "y"}) for i in range(2)]
@@ -183,6 +184,7 @@ async def test_pod_is_bound_without_the_plugins_process_when_reserve_gave_the_an
         assert violations(tmp_path, [*objects, *late], got) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_kills_during_a_stream_of_pods_give_no_gpu_twice(tmp_path: Path) -> None:
     objects = mixed(3, 0)

@@ -207,6 +207,7 @@ async def survives(verb: str, answers: int) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before[1]  # noqa: PTH208
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 async def test_host_survives_bad_answers_of_an_extender(verb: str) -> None:

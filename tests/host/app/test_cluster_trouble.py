@@ -218,6 +218,7 @@ async def test_conflict_that_cannot_be_read_back_loses_no_pod() -> None:
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["patch", "bind", "get"])
 async def test_unexpected_error_of_a_cluster_call_fails_only_the_attempt(call: str) -> None:
@@ -261,6 +262,7 @@ async def test_change_that_post_filter_asks_for_delays_no_other_pod() -> None:
         assert world.node_of("web") == "n0"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.FORBIDDEN, Fault.RAISES, Fault.UNAVAILABLE_BEFORE])
 async def test_failed_change_of_post_filter_is_reported_and_the_pod_requeued(fault: Fault) -> None:
@@ -335,6 +337,7 @@ async def test_invariant_that_breaks_in_the_feed_ends_the_host() -> None:
             world.host.check()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["cycle", "binding", "status", "loop"])
 async def test_invariant_that_breaks_while_scheduling_ends_the_host(

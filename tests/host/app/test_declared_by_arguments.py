@@ -83,6 +83,7 @@ def claim(name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 async def test_arguments_decide_what_the_plugin_gets_and_what_wakes_its_pods(
@@ -109,6 +110,7 @@ async def test_arguments_decide_what_the_plugin_gets_and_what_wakes_its_pods(
         assert await placed(world, "free-again")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 async def test_a_wrong_declaration_by_arguments_refuses_the_new_configuration(
@@ -129,6 +131,7 @@ async def test_a_wrong_declaration_by_arguments_refuses_the_new_configuration(
         assert await placed(world, "free")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 async def test_profiles_have_needs_of_their_own_and_one_node_mode_where_they_share_a_process(
@@ -153,6 +156,7 @@ async def test_profiles_have_needs_of_their_own_and_one_node_mode_where_they_sha
                 await reloaded(world, where, path, {}, {"mode": "SNAPSHOT"})
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 async def test_events_of_one_profile_do_not_wake_the_pods_of_another(

@@ -130,6 +130,7 @@ async def test_early_pre_bind_has_the_same_result_as_a_call_of_pre_bind(run: Run
         assert (given_back in was_asked_less) == (given_back in was_asked) == (not early[name][0]), name
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_early_pre_bind_counts_no_call_and_every_failure(run: Run) -> None:
     _, _, stats = await run({"a": {"says": "is-done", "early": "y"}, "b": {"says": "skips", "early": "y"}})
@@ -155,6 +156,7 @@ async def test_early_skip_saves_the_call_of_pre_bind(run: Run) -> None:
     assert not rounds(was_asked, "a")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_policy_of_pre_bind_applies_to_an_invalid_early_answer(run: Run) -> None:
     labels = {"says": "oversteps"}

@@ -71,6 +71,7 @@ async def in_time(condition: Callable[[], object]) -> None:
 # --- row 8: it dies inside a cycle --------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
@@ -110,6 +111,7 @@ async def test_row_8_cycle_begins_again_at_once_where_an_instance_can_take_it(tm
 # --- row 14: it is unknown whether the pod is bound ------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("bound_to", "ends"), [("chosen", "bound"), ("nowhere", "retried")])
 async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
@@ -145,6 +147,7 @@ async def test_row_14_bind_without_an_answer_is_followed_by_a_look_at_the_pod(
         assert len(plugin.requests("Bind")) == (1 if ends == "bound" else 2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_14_binding_to_another_node_gives_the_reservation_back(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"
@@ -189,6 +192,7 @@ async def test_row_14_the_hosts_own_bind_is_looked_at_too(tmp_path: Path) -> Non
 # --- row 29: the pod goes away -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("while_at", ["Reserve", "Permit", "PreBind"])
 async def test_row_29_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path, while_at: str) -> None:

@@ -68,6 +68,7 @@ async def run(kind: str, order: list[tuple[str, int]], pauses: set[int], endpoin
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pod group", "coscheduling"])
 @settings(max_examples=15, deadline=None)
@@ -154,6 +155,7 @@ async def run_with_holds(kind: str, order: list[tuple[str, int]], pauses: set[in
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pod group", "coscheduling"])
 @settings(max_examples=5, deadline=None)
@@ -164,6 +166,7 @@ def test_gangs_with_held_room_start_although_single_pods_come_all_the_time(
     asyncio.run(run_with_holds(kind, order, pauses))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_served_plugins_see_the_same_held_room(plugin_server: str) -> None:
     scheduler = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

@@ -519,6 +519,7 @@ async def _churn(world: World, random_: random.Random) -> list[tuple[str, str]]:
     return [(world.node_of(f"p{step}"), world.message_of(f"p{step}")) for step in range(60)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
@@ -551,6 +552,7 @@ async def test_a_mutant_is_killed(
             await test_answers_of_a_policy_are_not_kept(served, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_mutant_without_instances_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutants.instances_are_not_told_apart(monkeypatch)
@@ -558,6 +560,7 @@ async def test_mutant_without_instances_is_killed(tmp_path: Path, monkeypatch: p
         await test_newer_instance_is_asked_anew(tmp_path, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["run_filter", "run_score"])
 async def test_mutant_without_instances_within_a_cycle_is_killed(

@@ -130,6 +130,7 @@ async def test_bound_pods_keep_their_licences_until_they_are_gone(tmp_path: Path
         await ends_well(world, plugin)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["cut off", "restarted"])
 async def test_licences_are_right_after_a_plugin_was_absent_while_its_pods_were_bound(
@@ -168,6 +169,7 @@ async def killed(world: World) -> None:
     await asyncio.wait({place.task})
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("same_process", [True, False], ids=["plugin stays", "plugin too"])
 async def test_licences_are_right_after_a_host_is_killed_between_reserve_and_post_bind(

@@ -220,6 +220,7 @@ async def test_row_12_host_that_lost_the_lead_posts_nothing_afterwards() -> None
 # --- the next one --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("turns", range(0, 60, 4))
 async def test_row_11_host_killed_at_any_moment_leaves_nothing_that_the_next_one_stumbles_over(

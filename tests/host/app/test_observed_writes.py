@@ -47,6 +47,7 @@ def test_at_least_61_recorded_scenarios_are_played() -> None:
     assert len(PLAYED) >= 61
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
 async def test_writes_of_a_scenario_equal_those_of_kube_scheduler(name: str) -> None:

@@ -204,6 +204,7 @@ def test_next_host_finishes_the_preemption_and_begins_no_second_one(
     assert after.leaving == {f"low-{after.bound[1:]}-{j}" for j in range(VICTIMS)}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("in_a_row", [False, True])
 def test_crashes_happen_before_between_and_after_the_evictions(in_a_row: bool) -> None:
@@ -260,6 +261,7 @@ async def group_crashes(
     return before, look_at_group(server)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
@@ -280,6 +282,7 @@ def test_next_host_finishes_the_preemption_of_a_group(
     assert after.leaving == {f"low-{name[1:]}-{j}" for name in after.bound for j in range(VICTIMS)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("in_a_row", [False, True])
 def test_crashes_happen_before_between_and_after_the_evictions_for_a_group(in_a_row: bool) -> None:

@@ -34,6 +34,7 @@ async def preempted(count: int, configuration: str = "") -> tuple[str, set[str],
         return world.node_of("high"), left, calls
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 12])
 async def test_number_of_preemption_calls_depends_on_the_victims_per_node(endpoint: str, count: int) -> None:

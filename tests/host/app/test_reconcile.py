@@ -163,6 +163,7 @@ async def test_pod_with_a_lost_reservation_is_not_bound_without_further_calls(
             assert case.world.node_of("web") == "n1"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",

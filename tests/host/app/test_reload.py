@@ -153,6 +153,7 @@ async def test_pod_that_was_bound_just_now_is_not_scheduled_again() -> None:
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.TIME_OUT_AFTER, Fault.TIME_OUT_BEFORE])
 async def test_binding_that_stays_unknown_is_followed_by_the_new_host(
@@ -177,6 +178,7 @@ async def test_binding_that_stays_unknown_is_followed_by_the_new_host(
         assert world.everything_is_accounted_for()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_binding_that_stays_unknown_is_followed_through_several_hosts(
     monkeypatch: pytest.MonkeyPatch,

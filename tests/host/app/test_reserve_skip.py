@@ -111,6 +111,7 @@ async def test_pod_for_which_nothing_is_held_costs_two_calls_instead_of_five(see
         assert "Skip" not in mine
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("holds", ["yes", "no"])
 async def test_rejected_pod_is_unreserved_only_where_something_is_held(seen: Make, holds: str) -> None:
@@ -140,6 +141,7 @@ async def test_wait_at_permit_begins_a_reservation_that_ends_as_every_other(
         assert made.calls("web")[:3] == [*BEFORE_BINDING, end]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_permit_without_an_answer_is_undone_because_it_may_hold_the_pod(seen: Make) -> None:
     async with seen(node("n1"), pod("web", labels={"permit": "raise"})) as made:
@@ -147,6 +149,7 @@ async def test_permit_without_an_answer_is_undone_because_it_may_hold_the_pod(se
         assert made.calls("web")[:3] == [*BEFORE_BINDING, "unreserve"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_trials_of_a_group_give_back_only_what_they_hold(seen: Make) -> None:
     members = [member("other", "train"), member("mine", "train", labels={"holds": "yes"})]

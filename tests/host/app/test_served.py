@@ -133,6 +133,7 @@ class Diary(Plugin):
         self.pages.append(f"bound {pod.name}")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.prompt_cluster
 @pytest.mark.parametrize("how", ["asked", "not asked", "fails at once"])
@@ -248,6 +249,7 @@ async def test_policy_chosen_by_name_holds_for_an_absent_optional_plugin_too(tmp
         assert 'plugin "Steady"' in world.message_of("web")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_stop_between_reserve_and_the_end_of_permit_gives_the_reservation_back(tmp_path: Path) -> None:
     args = f"  pluginConfig: [{{name: Holdfast, args: {{folder: {tmp_path}}}}}]\n"

@@ -129,6 +129,7 @@ async def _rows(watch: asyncio.subprocess.Process, wanted: dict[str, str]) -> No
                 rows[Path(words[1]).name] = words[2]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when_it_goes_on(
     tmp_path: Path,
@@ -200,6 +201,7 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
             await liar.kill()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time(
     tmp_path: Path,

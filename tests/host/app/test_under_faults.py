@@ -61,6 +61,7 @@ def late_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
     World.everywhere = None
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("late_cluster", [1, 2], indirect=True)
 @pytest.mark.parametrize(
@@ -176,6 +177,7 @@ class Storm:
         return bool(self.world.node_of(key.split("/")[1]))
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 async def test_nothing_is_lost_doubled_or_leaked_under_faults_of_the_cluster(seed: int) -> None:

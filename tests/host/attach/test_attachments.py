@@ -176,6 +176,7 @@ async def test_foreign_contract_is_refused_with_both_versions(tmp_path: Path) ->
         assert 'plugin "Demo" is not attached: incompatible contract' in status.message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_refused_instance_is_left_alone_until_another_socket_takes_its_place(
     tmp_path: Path, quick: None
@@ -228,6 +229,7 @@ async def test_warnings_of_both_sides_are_in_the_condition(tmp_path: Path) -> No
         )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rpc", "code"),
@@ -252,6 +254,7 @@ async def test_each_step_that_fails_is_tried_again_from_the_first(
         assert len(set(ids)) == 2
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("rpc", ["Handshake", "Configure", "SyncState", "Probe", "Reconcile"])
 async def test_each_step_whose_answer_cannot_be_read_is_tried_again_and_says_so(
@@ -375,6 +378,7 @@ async def test_killed_process_is_attached_and_synchronised_again_when_it_returns
         assert host.attachments.recoveries == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_process_that_comes_late_is_not_made_to_wait_for_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -392,6 +396,7 @@ async def test_process_that_comes_late_is_not_made_to_wait_for_the_one_before(
             await until(lambda: host.client.available)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_stop_needs_no_other_instance_of_a_plugin_that_dies_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -428,6 +433,7 @@ async def test_loss_says_how_the_child_ended(monkeypatch: pytest.MonkeyPatch) ->
         await until(lambda: "its process was ended by signal 9" in reason_of(host))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_restarting_instance_is_waited_for_and_one_that_never_came_is_not(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"

@@ -53,6 +53,7 @@ async def test_row_5_attached_instance_is_kept_until_it_ends_and_the_other_one_s
         assert host.attachments.recoveries == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_made_later(
     tmp_path: Path, rivals: tuple[PluginProcess, PluginProcess], capsys: pytest.CaptureFixture[str]

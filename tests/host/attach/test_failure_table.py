@@ -43,6 +43,7 @@ def modules_of_tests_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_1_optional_plugin_that_is_absent_counts_for_nothing_until_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "p.sock"

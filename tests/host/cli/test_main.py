@@ -66,6 +66,7 @@ def test_closed_standard_input_is_reported() -> None:
     assert "standard input: cannot be read: it is closed" in done.stderr
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("entry", "name"), [("main", "berth"), ("kubectl", "kubectl berth")])
 def test_ctrl_c_while_modules_are_imported_is_no_traceback(entry: str, name: str) -> None:

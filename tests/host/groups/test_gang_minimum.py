@@ -46,6 +46,7 @@ def test_bound_members_say_it_for_a_group_of_coscheduling(bound: int, generation
     assert minimum_before(group, bound) == had
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("made_s", "ends_s", "is_earlier"),
     [

@@ -76,6 +76,7 @@ class WithObjects(ConformingPlugin):
         return (len(nodes), len(self.coming), total) == sums
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "plugin", [ConformingPlugin, InNames, OfGroups, WithObjects], ids=lambda plugin: plugin.__name__
 )
@@ -534,6 +535,7 @@ class Leaks(ConformingPlugin):
         return super().Filter(request)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kit_names_memory_that_grows_with_every_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -543,6 +545,7 @@ def test_kit_names_memory_that_grows_with_every_cycle(
     assert "grows with every cycle" in found["memory.cycles"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kit_passes_memory_that_stays(tmp_path: Path) -> None:
     report = report_of(ConformingPlugin(), tmp_path, "stateful", "memory.cycles")

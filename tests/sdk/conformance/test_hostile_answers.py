@@ -160,6 +160,7 @@ class PermitsIn100MB(ConformingPlugin):
         return answer
 
 
+@pytest.mark.long
 def test_answers_of_100_mb_fail_their_cases_and_leave_the_memory_of_the_kit_small(tmp_path: Path) -> None:
     with PermitsIn100MB().serving(tmp_path) as address:
         done = subprocess.run(

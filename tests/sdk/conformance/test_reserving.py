@@ -85,6 +85,7 @@ class Skips(ConformingPlugin):
         return scheduling.PermitResponse(ctx=decided(Code.CODE_WAIT))
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("plugin", "case_id"),
     [
@@ -251,6 +252,7 @@ class KeepsOtherEpochs(Slots):
         return super().Reserve(request)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("plugin", "case_id", "detail"),
     [

@@ -153,6 +153,7 @@ def test_command_restarts_the_server(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert code == 0
 
 
+@pytest.mark.long
 def test_command_may_leave_a_server_behind_that_holds_its_output(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

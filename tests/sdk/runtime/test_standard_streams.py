@@ -19,6 +19,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_simulation_runs_to_its_end_without_them(tmp_path: Path, closed: str) -> None:
@@ -36,6 +37,7 @@ def test_error_of_the_sdks_command_is_no_result_where_standard_error_is_closed()
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["berth_host plugins", "berth_sdk completion bash", "berth_sdk --version"])
 def test_full_disk_is_reported_with_the_cure(words: str) -> None:
@@ -44,6 +46,7 @@ def test_full_disk_is_reported_with_the_cure(words: str) -> None:
     assert (done.returncode, done.stderr) == (1, f"{name}: {FULL}")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["berth_host", "berth_sdk"])
 def test_reader_that_has_read_enough_hears_no_complaint(module: str) -> None:

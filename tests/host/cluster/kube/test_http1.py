@@ -64,6 +64,7 @@ GOOD = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("piece", [1, 10_000], ids=["byte by byte", "at once"])
 async def test_answer_in_any_form(tmp_path: Path, name: str, piece: int) -> None:
@@ -99,6 +100,7 @@ CUT_OFF = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", CUT_OFF)
 async def test_answer_that_is_cut_off_is_lost_and_not_asked_for_again(tmp_path: Path, name: str) -> None:
     async def answer(asked: Asked) -> None:
@@ -127,6 +129,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", WRONG)
 async def test_what_is_no_answer_is_named_and_not_asked_for_again(tmp_path: Path, name: str) -> None:
     async def answer(asked: Asked) -> None:

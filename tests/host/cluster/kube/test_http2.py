@@ -138,6 +138,7 @@ async def test_other_requests_take_the_session(opened: Opened) -> None:
         assert [type(asked.of) for asked in server.asked] == [ServedHttp1, ServedHttp2]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("window_bytes", [1, 100, 65_535])
 async def test_body_larger_than_the_servers_window_arrives(opened: Opened, window_bytes: int) -> None:
     server = WireServer(created, {SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})

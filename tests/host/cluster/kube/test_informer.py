@@ -173,6 +173,7 @@ async def test_relist_after_410_hands_over_only_changes(
     assert followed.informers["nodes"].relist_count == 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "line",

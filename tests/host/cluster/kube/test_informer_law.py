@@ -57,6 +57,7 @@ async def change_something(api: KubeApi, chance: random.Random) -> None:
         await api.put(plural, f"o{chance.randrange(12)}", status={"phase": phase})
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True], ids=["history kept", "history forgotten"])
 @pytest.mark.parametrize("seed", SEEDS)

@@ -23,7 +23,7 @@ TestKeptAnswersEqualAskEveryone.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
-TestOneStepEqualsAskEveryone = pytest.mark.slow(OneStepMachine.TestCase)
+TestOneStepEqualsAskEveryone = pytest.mark.long(pytest.mark.slow(OneStepMachine.TestCase))
 TestOneStepEqualsAskEveryone.settings = settings(TestKeptAnswersEqualAskEveryone.settings, max_examples=30)
 
 

@@ -479,6 +479,7 @@ async def test_a_second_need_in_one_call_is_a_violation_and_is_healed_in_the_bac
         await until(lambda: len(plugin.requests("SyncState")) > synced)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("need", [pb.MISSING_CYCLE, pb.MISSING_UNSPECIFIED, 77])
 async def test_lost_memory_restarts_the_cycle_once_before_reserve(tmp_path: Path, need: Any) -> None:
@@ -510,6 +511,7 @@ async def test_pure_call_is_repeated_once_when_unavailable(tmp_path: Path) -> No
         assert host.client.stats.of("Filter").repeats == 1
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
@@ -534,6 +536,7 @@ async def test_call_with_effects_is_never_repeated(tmp_path: Path) -> None:
         assert len(plugin.requests("Reserve")) == 1
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),

@@ -227,6 +227,7 @@ ONE = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("keeps", [True, False], ids=["keep answers", "everyone"])
 @pytest.mark.parametrize(("cls", "round_trips"), [*ONE, pytest.param(Asked, 4, id="point by point")])
