@@ -45,6 +45,7 @@ from berth_host.cluster.watching import (
 )
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.chooser import Chooser, SeededChooser
+from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.collector import Collector
 from berth_host.cycle.loop import Scheduler
 from berth_host.cycle.patches import PatchRunner
@@ -374,6 +375,7 @@ class HostParts:
             *parts,
             binds_for_extenders=self.options.binds_for_extenders,
             looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
+            claim_users=ClaimUsers(self.cluster, self.objects.of_resource(CLAIMS)),
         )
 
     def _decided(self, uid: str) -> None:

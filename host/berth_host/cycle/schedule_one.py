@@ -52,6 +52,7 @@ from berth_host.cycle.attempt import (
     unexpected,
 )
 from berth_host.cycle.chooser import Chooser
+from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.nominations import Nominations
 from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.cycle.readback import ReadBack
@@ -65,6 +66,7 @@ from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.explain.slot_names import SlotNames
 from berth_host.extenders.client import ExtenderName
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
+from berth_host.framework.binding import DEVICE_PLUGIN, claim_names
 from berth_host.framework.filtering import all_rows, filter_error
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
@@ -641,10 +643,11 @@ class BindingCycle(Undoing):
         *,
         binds_for_extenders: bool = False,
         looks_before_binding: bool = True,
+        claim_users: ClaimUsers | None = None,
     ) -> None:
         """Make the binding cycles. `binds_for_extenders`: the host posts the Bindings that extenders claim to
         have posted, because they cannot reach the cluster, as in a simulation. `looks_before_binding`: take
-        the last look.
+        the last look. `claim_users` None: claims keep the pods of undone bindings as their users.
         """
         self._queue = queue
         self._cache = cache
@@ -657,6 +660,7 @@ class BindingCycle(Undoing):
         self._extenders = extenders
         self._binds_for_extenders = binds_for_extenders
         self._looks_before_binding = looks_before_binding
+        self._claim_users = claim_users
         self._is_draining = False
         self._running: dict[str, Attempt] = {}
         self.tasks: set[asyncio.Future[None]] = set()
@@ -849,7 +853,7 @@ class BindingCycle(Undoing):
         if will_act:
             if waits:
                 self._queue.note(attempt.queued, PRE_BIND, node_name)
-            attempt.in_pre_bind = True
+            attempt.in_pre_bind = attempt.pre_bind_began = True
             status = await framework.run_pre_bind(attempt, node_name)
             attempt.in_pre_bind = False
             if attempt.aborted:
@@ -1033,12 +1037,29 @@ class BindingCycle(Undoing):
             await self.unreserve(attempt, failed.message)
             self._cache.forget_if_assumed(attempt.pod.on_node(attempt.node_name))
         self._failures.handle(attempt.queued, self._ended_with(attempt, failed))
+        if attempt.assumed:
+            self._leave_claims(attempt)
 
     async def fail_binding(self, attempt: Attempt, failed: Failed) -> None:
         """Undo a failed binding cycle, put the pod back, and requeue pods that the freed room may help."""
         await self.unreserve(attempt, failed.message)
         assumed = attempt.pod.on_node(attempt.node_name)
         self._failures.handle_binding_failure(attempt.queued, assumed, self._ended_with(attempt, failed))
+        self._leave_claims(attempt)
+
+    def _leave_claims(self, attempt: Attempt) -> None:
+        """Take the pod out of the claims that DynamicResources has reserved for it, unless the host stops.
+
+        In the background: the loop of the cycles does not wait for the API server. The pod's next PreBind
+        waits for this write, as for those of its status.
+        """
+        users, pod = self._claim_users, attempt.pod
+        if users is None or attempt.aborted == HOST_STOPS or not any(claim_names(pod)):
+            return
+        reserving = attempt.framework.plugins_at(ExtensionPoint.RESERVE)
+        if any(client.name == DEVICE_PLUGIN for client in reserving):
+            began = attempt.pre_bind_began
+            self._status.in_order(pod, partial(users.take_out, pod, may_be_written=began))
 
     async def abort(self, attempt: Attempt) -> None:
         """Undo the attempt of a pod that was deleted or preempted, or whose host stops, and end its cycle."""

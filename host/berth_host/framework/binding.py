@@ -262,14 +262,14 @@ class DeviceWait:
         self._work.devices_ended(self._pod.scheduler_name, result, seconds, self._own_claims())
 
     def _own_claims(self) -> Iterator[Mapping[str, Any]]:
-        for name in dict.fromkeys([*self._written, *_names(self._pod)]):
+        for name in dict.fromkeys([*self._written, *claim_names(self._pod)]):
             # The written object has the allocation, and may be newer than the watched object.
             claim = self._written.get(name) or self._claims.get(name, self._pod.namespace)
             if claim is not None:
                 yield claim.parsed
 
 
-def _names(pod: Pod) -> Iterator[str]:
+def claim_names(pod: Pod) -> Iterator[str]:
     """Yield the names of the pod's claims. The pod's status names the claims made from templates."""
     if pod.object is None:
         return

@@ -365,6 +365,8 @@ class Cycle(CycleRecord):
     """The pod counts on its node in the cache."""
     in_pre_bind: bool = False
     """PreBind plugins run, and the attempt can still be undone."""
+    pre_bind_began: bool = False
+    """PreBind plugins were asked: they may have written what an undone attempt takes back."""
     in_bind: bool = False
     """Bind has begun. A Binding may take effect even if its call is cancelled, so an abort waits until the
     outcome is known. A bound pod is not undone."""

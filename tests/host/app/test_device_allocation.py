@@ -10,6 +10,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
 from support.device_objects import DRIVER, claim, device, device_class, exactly, pod_with, resource_slice
 from support.hosts import World, node
 from support.waiting import until
@@ -220,3 +221,44 @@ async def test_pods_do_not_wait_for_devices_when_the_gate_of_binding_conditions_
         for name in ("a", "b"):
             assert found(world, name).get("status.allocation.allocationTimestamp") is None
             assert "allocationTimestamp" not in found(world, name).get("status.allocation")
+
+
+class FailsOnce:
+    """Fails the first binding of a pod called `late`; notes the users of claim `a` before each attempt."""
+
+    users: list[list[str]] = []  # noqa: RUF012  # of the class: the host makes the instance
+    worlds: list[World] = []  # noqa: RUF012
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+        if pod.name == "late":
+            self.users.append(users_of(found(self.worlds[-1], "a")))
+        return Status.success()
+
+    def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        if pod.name == "late" and len(self.users) == 1:
+            assert "late" in users_of(found(self.worlds[-1], "a"))
+            return Status.error("not now")
+        return Status.skip()
+
+
+BINDS_ELSEWHERE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    preFilter: {enabled: [{name: FailsOnce}]}
+    bind: {enabled: [{name: FailsOnce}, {name: DefaultBinder}], disabled: [{name: "*"}]}
+"""
+
+
+async def test_pod_of_an_undone_binding_leaves_its_claim_and_other_users_stay() -> None:
+    FailsOnce.users.clear()
+    objects = cluster(1, claim("a"), pod_with("a", name="early"))
+    async with World(objects, [FailsOnce], configuration=BINDS_ELSEWHERE) as world:
+        FailsOnce.worlds.append(world)
+        await world.settle()
+        world.server.create(pod_with("a", name="late"))
+        await world.settle()
+        assert FailsOnce.users == [["early"], ["early"]]
+        assert world.node_of("late") == "n1"
+        assert sorted(users_of(found(world, "a"))) == ["early", "late"]

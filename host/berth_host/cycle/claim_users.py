@@ -1,0 +1,66 @@
+"""`ClaimUsers`: takes a pod whose binding was undone out of the ResourceClaims that are reserved for it.
+
+In kube-scheduler, DynamicResources does this at Unreserve. A plugin of berth gives back what it has in memory
+there and cannot write, so the host does it, for the plugin in process and served alike. An entry for a group
+of pods stays: other members may need the claim.
+Source: kube-scheduler `dynamicresources.go` (Unreserve), v1.37. A failed write is logged, as there.
+"""
+
+from __future__ import annotations
+
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.tables import ObjectStore
+
+from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.errors.cluster import ClusterError
+from berth_host.framework.binding import claim_names
+from berth_host.log import get_logger
+from berth_host.metrics.plugin_work import CLAIMS
+from berth_host.model.patch_type import PatchType
+
+log = get_logger()
+
+
+class ClaimUsers:
+    """The users of claims. `claims`: the ResourceClaims as the watch shows them."""
+
+    def __init__(self, cluster: ClusterCalls, claims: ObjectStore) -> None:
+        self._cluster = cluster
+        self._claims = claims
+
+    async def take_out(self, pod: Pod, *, may_be_written: bool) -> None:
+        """Remove the pod from its allocated claims.
+
+        `may_be_written`: PreBind has begun, so the watch may not show yet what it has written: the claims are
+        read from the API server.
+        """
+        for name in dict.fromkeys(claim_names(pod)):
+            ref = ObjectRef(namespace=pod.namespace, name=name)
+            try:
+                known = self._claims.get(name, pod.namespace)
+                claim = await self._cluster.get(CLAIMS, ref) if may_be_written else known
+                if claim is not None and _is_used_by(claim, pod):
+                    await self._remove(claim, pod)
+            except ClusterError as err:
+                log.warning("claim.user_stays", pod=pod.key, claim=ref.key, problem=str(err))
+
+    async def _remove(self, claim: KubeObject, pod: Pod) -> None:
+        patch = {
+            "metadata": {"uid": claim.ref.uid},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]},
+        }
+        # By the key of the list: other users may come and go meanwhile.
+        await self._cluster.patch(
+            CLAIMS,
+            ObjectRef(namespace=claim.ref.namespace, name=claim.ref.name, uid=claim.ref.uid),
+            patch,
+            patch_type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+
+
+def _is_used_by(claim: KubeObject, pod: Pod) -> bool:
+    status = claim.get("status") or {}
+    users = status.get("reservedFor") or ()
+    return status.get("allocation") is not None and any(one.get("uid") == pod.uid for one in users)
