@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,8 +17,10 @@ from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_plugins.node_affinity import NodeAffinity
 from berth_plugins.node_ports import NodePorts
 from berth_plugins.node_resources.fit import NodeResourcesFit
+from berth_plugins.objects import tolerations
 from berth_plugins.pod_topology_spread.filter import REASON_LABEL
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
+from berth_plugins.taint_toleration import TaintToleration
 from berth_plugins.volumes.node_volume_limits import NodeVolumeLimits
 from berth_plugins.volumes.volume_binding import VolumeBinding
 from berth_plugins.volumes.volume_restrictions import VolumeRestrictions
@@ -25,7 +28,7 @@ from berth_plugins.volumes.volume_zone import VolumeZone
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
-from berth_sdk.pod import Pod
+from berth_sdk.pod import Pod, Toleration
 from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
@@ -209,6 +212,35 @@ async def test_long_selector_of_a_constraint_is_read_in_slices(monkeypatch: pyte
         before: Any = SPREAD.runtime().pre_filter(CycleState("cycle"), pod, table)
         assert (await before).status.is_success
     assert 1 <= most <= 2 * 16
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule"])
+async def test_tolerations_of_many_taints_are_found_by_key(
+    effect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[object] = []
+    tolerates = tolerations.tolerates
+
+    def counting(*args: Any, **options: Any) -> bool:
+        judged.append(args)
+        return tolerates(*args, **options)
+
+    monkeypatch.setattr(tolerations, "tolerates", counting)
+    plain = [Toleration(key=f"k{i}", operator="Equal", value="v", effect=effect) for i in range(1000)]
+    anything = [Toleration(operator="Exists", effect="NoExecute")] * 1000
+    pod = replace(make_pod("web"), tolerations=(*plain, *anything))
+    taints = [f"k{i}=v:{effect}" for i in range(1000)]
+    table = make_table(
+        [make_node("n0", taints=taints), make_node("n1", taints=[*taints, f"k1000=v:{effect}"])]
+    )
+    plug = Plug(TaintToleration)
+    if effect == "NoSchedule":
+        verdicts = await IN_PROCESS.filter(plug, pod, table)
+        assert [verdict.is_success for verdict in verdicts] == [True, False]
+    else:
+        first, second = await IN_PROCESS.score(plug, pod, table)
+        assert (first, second) == (0, 1)
+    assert len(judged) <= 3 * 2002
 
 
 async def test_comparisons_parse_each_label_value_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ NO_EXECUTE: Final = "NoExecute"
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
 """With this gate, off in 1.36, tolerations may have the operators Lt and Gt."""
 
+_MANY: Final = 16
+"""The number of tolerations from which they are looked up by key."""
 _HARD: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 _DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*")
 
@@ -41,9 +43,32 @@ def tolerates(toleration: Toleration, taint: Taint, *, compare: bool = False) ->
     return False
 
 
-def any_tolerates(tolerations: Iterable[Toleration], taint: Taint, *, compare: bool = False) -> bool:
+def any_tolerates(tolerations: Sequence[Toleration], taint: Taint, *, compare: bool = False) -> bool:
     """Return True if any toleration covers the taint."""
+    if len(tolerations) > _MANY:
+        tolerations = _by_key.of(tolerations, taint.key)
     return any(tolerates(toleration, taint, compare=compare) for toleration in tolerations)
+
+
+class _ByKey:
+    """The last long list of tolerations by key, so that thousands of taints do not each read all of it."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Sequence[Toleration], dict[str, list[Toleration]]] | None = None
+
+    def of(self, tolerations: Sequence[Toleration], key: str) -> Sequence[Toleration]:
+        """Return the tolerations with this key, and those that hold for every key."""
+        known = self._known
+        if known is None or known[0] is not tolerations:
+            by_key: dict[str, list[Toleration]] = {}
+            # Without repeats: those without a key are read for every taint.
+            for one in dict.fromkeys(tolerations):
+                by_key.setdefault(one.key, []).append(one)
+            known = self._known = (tolerations, by_key)
+        return [*known[1].get("", ()), *(known[1].get(key, ()) if key else ())]
+
+
+_by_key: Final = _ByKey()
 
 
 def first_untolerated(
