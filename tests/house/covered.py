@@ -99,7 +99,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.rpc.call": "host/rpc/test_calls.py",
         "berth_host.rpc.cycle": "host/rpc/test_early_answers.py",
         "berth_host.rpc.transport": "host/rpc/test_completeness.py",
-        "berth_host.cycle.cluster_calls": "host/cycle/test_patches.py",
         "berth_sdk.errors": "sdk/test_quantity.py",
         "berth_sdk.events": "host/queue/test_events.py",
         "berth_sdk.extension_points": "sdk/test_public_api.py",

@@ -127,9 +127,9 @@ def test_hints_are_compared_as_a_multiset() -> None:
 
 BROKEN_LINES = [
     # queue
-    (backoff.Backoff.is_backing_off, "expiry_us >= now_us", "expiry_us > now_us", "backoff"),
-    (backoff.Backoff.duration_us, "self._initial_us << shift", "self._initial_us", "backoff"),
-    (backoff.Backoff.duration_us, "info.consecutive_errors_count or ", "", "backoff"),
+    (backoff.BackoffTimes.is_backing_off, "expiry_us >= now_us", "expiry_us > now_us", "backoff"),
+    (backoff.BackoffTimes.duration_us, "self._initial_us << shift", "self._initial_us", "backoff"),
+    (backoff.BackoffTimes.duration_us, "info.consecutive_errors_count or ", "", "backoff"),
     (places.Places.pop, " or self.backoff.pop_early()", "", "backoff-pop"),
     (places.Places._to_active, "if label in self._nominating", "if False", "nominated"),
     (in_flight.InFlight.remember, "if self._markers:", "if False:", ""),

@@ -13,7 +13,7 @@ from typing import Any
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import Place, WantedPlugin, WantedProfile
 from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycle
-from berth_host.attach.retrying import Backoff
+from berth_host.attach.retrying import attach_backoff
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
@@ -174,7 +174,7 @@ class AttachedHost:
         )
         self.attachments = Attachments(places, seams)
         for place in self.attachments.places:
-            place.backoff = Backoff(HalfTheBound())
+            place.backoff = attach_backoff(HalfTheBound())
         self.state.snapshot.confirmed_generation = self.attachments.confirmed_generation
         settings = ClientSettings(points=patient(points or {}), required=required)
         self.clients = {

@@ -49,9 +49,9 @@ from berth_host.attach.remarks import Remarks
 from berth_host.attach.retrying import (
     BACKOFF_LOOK_S,
     HEALTHY_S,
-    Backoff,
     after_refusal,
     another_comes,
+    attach_backoff,
     identity_of,
 )
 from berth_host.attach.routes import AttachedPlugin
@@ -102,7 +102,7 @@ class Attachment:
         """Set while ACTIVE, STANDBY, DRAINED or REJECTED."""
         self._plugins = plugins
         self._seams = seams
-        self.backoff = Backoff()
+        self.backoff = attach_backoff()
         self._trouble = asyncio.Event()
         self._stopping = asyncio.Event()
         self._leads = asyncio.Event()

@@ -1,4 +1,4 @@
-"""When the host tries again to attach: `Backoff` after failures, and earlier when another process listens at
+"""When the host tries again to attach: after growing waits, and earlier when another process listens at
 the place.
 
 The waits have full jitter and double from 1 s to 60 s. `Attachment` uses both while no instance is attached.
@@ -7,39 +7,24 @@ The waits have full jitter and double from 1 s to 60 s. `Attachment` uses both w
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from typing import Final, TypeAlias
 
 from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import socket_path
+from berth_host.model.backoff import Backoff
 from berth_host.rpc.served.peer_user import socket_identity
 
 FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
-_MAX_DOUBLINGS: Final = 64
 HEALTHY_S: Final = 60.0
 """Seconds without a failure after which the next failure counts as the first."""
 
 
-class Backoff:
-    """The waits of one attachment. `failures`: the number of failed attempts in a row."""
-
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self.failures = 0
-        self._rng = rng or random.Random()
-
-    def next_s(self) -> float:
-        """Count a failure; return a random wait in seconds, so that many attachments do not retry at once."""
-        # A plugin may stay away for days: the exponent must not grow with its failures.
-        bound_s = min(math.ldexp(FIRST_S, min(self.failures, _MAX_DOUBLINGS)), MAX_S)
-        self.failures += 1
-        return self._rng.uniform(0.0, bound_s)
-
-    def reset(self) -> None:
-        """Start again at the first delay, after the connection has been stable."""
-        self.failures = 0
+def attach_backoff(rng: random.Random | None = None) -> Backoff:
+    """Return the waits of one attachment, each of a random length up to its bound."""
+    return Backoff(FIRST_S, MAX_S, rng=rng)
 
 
 REJECTED_LOOK_S: Final = 5.0

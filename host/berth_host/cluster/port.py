@@ -53,45 +53,10 @@ class EventRecord:
     related_kind: str = "Pod"
 
 
-class ClusterPort(Protocol):
-    """A cluster. The calls raise a subclass of `errors.cluster.ClusterError` for each kind of failure."""
-
-    async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """Hand over every existing object of `resources` as an add, then return; later changes follow.
-
-        Changes of one kind arrive in order; changes of different kinds in any order. The handler runs on the
-        event loop, at most MAX_EVENTS_PER_TURN times in one turn. An object whose resource version was
-        handed over last is skipped, so that a relist hands over only changes.
-        """
-        ...
-
-    async def watch(self, resources: Collection[str]) -> None:
-        """Hand over these resources too, for a plugin that attached later; return after all existing objects.
-
-        Has no effect for resources that are watched already.
-        """
-        ...
-
-    async def stop(self) -> None:
-        """Stop handing over changes; write the events that are still queued, for a bounded time."""
-        ...
-
-    def cut(self) -> None:
-        """Stop sending at once: every later call raises UnavailableError, and events are dropped.
-
-        For a host that is no longer the leader. A second call has no effect.
-        """
-        ...
-
-    @property
-    def kept_event_count(self) -> int:
-        """The number of events kept, so that their repetitions become a series."""
-        ...
-
-    @property
-    def undelivered_count(self) -> int:
-        """The number of changes received and not handed over yet; 0 if the adapter cannot count them."""
-        ...
+class ClusterCalls(Protocol):
+    """The calls to a cluster that the cycles make. They raise a subclass of `errors.cluster.ClusterError` for
+    each kind of failure.
+    """
 
     @property
     def answers_at_once(self) -> bool:
@@ -100,19 +65,6 @@ class ClusterPort(Protocol):
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
         """Read an object live; return None if it does not exist or its uid differs from `ref.uid`."""
-        ...
-
-    async def list(
-        self,
-        resource: str,
-        namespace: str,
-        labels: Mapping[str, str],
-        fields: Mapping[str, str] | None = None,
-    ) -> list[KubeObject]:
-        """Read the objects of a namespace that have all these labels, live; finished pods too.
-
-        `fields`: also these values of fields that the API server selects by, such as `status.phase`.
-        """
         ...
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
@@ -157,6 +109,10 @@ class ClusterPort(Protocol):
         """
         ...
 
+    def create_event(self, event: EventRecord) -> None:
+        """Write any event in the background. Dropped events are counted."""
+        ...
+
     def record_event(
         self,
         pod: Pod,
@@ -168,8 +124,69 @@ class ClusterPort(Protocol):
         related_kind: str = "Pod",
     ) -> None:
         """Write an event about a pod, reported by the pod's scheduler; see `create_event`."""
+        self.create_event(
+            EventRecord(
+                regarding=pod.ref,
+                type=type,
+                reason=reason,
+                action=action,
+                note=note,
+                reporter=pod.scheduler_name,
+                related=related,
+                related_kind=related_kind,
+            )
+        )
+
+
+class ClusterPort(ClusterCalls, Protocol):
+    """A cluster: the changes in it, and the calls to it."""
+
+    async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
+        """Hand over every existing object of `resources` as an add, then return; later changes follow.
+
+        Changes of one kind arrive in order; changes of different kinds in any order. The handler runs on the
+        event loop, at most MAX_EVENTS_PER_TURN times in one turn. An object whose resource version was
+        handed over last is skipped, so that a relist hands over only changes.
+        """
         ...
 
-    def create_event(self, event: EventRecord) -> None:
-        """Write any event in the background. Dropped events are counted."""
+    async def watch(self, resources: Collection[str]) -> None:
+        """Hand over these resources too, for a plugin that attached later; return after all existing objects.
+
+        Has no effect for resources that are watched already.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop handing over changes; write the events that are still queued, for a bounded time."""
+        ...
+
+    def cut(self) -> None:
+        """Stop sending at once: every later call raises UnavailableError, and events are dropped.
+
+        For a host that is no longer the leader. A second call has no effect.
+        """
+        ...
+
+    @property
+    def kept_event_count(self) -> int:
+        """The number of events kept, so that their repetitions become a series."""
+        ...
+
+    @property
+    def undelivered_count(self) -> int:
+        """The number of changes received and not handed over yet; 0 if the adapter cannot count them."""
+        ...
+
+    async def list(
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+    ) -> list[KubeObject]:
+        """Read the objects of a namespace that have all these labels, live; finished pods too.
+
+        `fields`: also these values of fields that the API server selects by, such as `status.phase`.
+        """
         ...

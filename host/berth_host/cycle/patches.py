@@ -18,7 +18,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
 from berth_host.cache.objects import ObjectStores
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.model.clock import Clock, sleep
 from berth_host.model.merge_patch import merged

@@ -18,8 +18,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.rfc3339 import format_time
 from berth_sdk.status import Code, Status
 
+from berth_host.cluster.port import ClusterCalls
 from berth_host.cycle.attempt import Failure
-from berth_host.cycle.cluster_calls import ClusterCalls
 from berth_host.cycle.ordered_writes import OrderedWrites, Write
 from berth_host.cycle.status_patch import condition_patch, patch_status
 from berth_host.errors.cluster import ClusterError

@@ -10,7 +10,7 @@ from typing import Final
 
 from berth_sdk.pod import Pod
 
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
 
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.cycle.repeating import repeated
 from berth_host.errors.cluster import ConflictError, TimedOutError, UnavailableError
 from berth_host.model.patch_type import PatchType

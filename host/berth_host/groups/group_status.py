@@ -18,7 +18,7 @@ from typing import Any, Final
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, POD_GROUP, PodGroup
 from berth_sdk.rfc3339 import format_time
 
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.cycle.ordered_writes import OrderedWrites
 from berth_host.cycle.pod_status import cut_message, is_newer
 from berth_host.cycle.status_patch import Json, patch_status

@@ -14,7 +14,7 @@ import orjson
 from berth_sdk.pod import Pod
 from berth_sdk.rfc3339 import format_time
 
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.cycle.status_patch import condition_patch, patch_status
 from berth_host.errors.cluster import ConflictError, NotFoundError
 from berth_host.model.clock import Clock

@@ -18,7 +18,7 @@ from berth_host.queue.queued_pod import QueuedEntity
 SECOND_US: Final = 1_000_000
 
 
-class Backoff:
+class BackoffTimes:
     """The backoff of an entity: 1, 2, 4, 8, 10, 10, ... seconds by default, from the end of the attempt."""
 
     def __init__(self, config: QueueConfig) -> None:
@@ -58,7 +58,7 @@ class Backoff:
 class BackoffQueue:
     """backoffQ: the pods whose backoff is not over."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: BackoffTimes) -> None:
         self._backoff = backoff
         self._rejected: KeyedHeap[QueuedEntity] = KeyedHeap()
         self._failed: KeyedHeap[QueuedEntity] = KeyedHeap()

@@ -18,7 +18,7 @@ from enum import Enum
 
 from berth_sdk.pod import Pod
 
-from berth_host.queue.backoff import Backoff, BackoffQueue
+from berth_host.queue.backoff import BackoffQueue, BackoffTimes
 from berth_host.queue.events import BACKOFF_COMPLETE
 from berth_host.queue.gates import UNANSWERED, Answered, Gates
 from berth_host.queue.heap import KeyedHeap
@@ -52,7 +52,7 @@ class Places:
     ) -> None:
         self.gates = Gates(seams, registrations)
         self.order = PodOrder(seams)
-        self._backoff_times = Backoff(config)
+        self._backoff_times = BackoffTimes(config)
         self.active: KeyedHeap[QueuedEntity] = KeyedHeap()
         self.backoff = BackoffQueue(self._backoff_times)
         self.pool = UnschedulablePool(seams.evicting, seams.profiles)

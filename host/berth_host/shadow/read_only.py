@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.pod import Pod
 
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchHandler
 from berth_host.errors.state import InvariantError
@@ -21,7 +20,7 @@ def _refused(what: str) -> InvariantError:
     return InvariantError(f"a shadow must write nothing, and was about to {what}")
 
 
-class ReadOnlyCluster:
+class ReadOnlyCluster(ClusterPort):
     """A `ClusterPort` over another one. `below`: the port that the reads go to."""
 
     def __init__(self, below: ClusterPort) -> None:
@@ -102,19 +101,6 @@ class ReadOnlyCluster:
     ) -> None:
         """Raise InvariantError."""
         raise _refused(f"delete {resource} {ref.key}")
-
-    def record_event(
-        self,
-        pod: Pod,
-        type: str,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectRef | None = None,
-        related_kind: str = "Pod",
-    ) -> None:
-        """Raise InvariantError."""
-        raise _refused(f"write the event {reason} about pod {pod.key}")
 
     def create_event(self, event: EventRecord) -> None:
         """Raise InvariantError."""

@@ -14,8 +14,9 @@ import pytest
 from berth_host.attach import attachment, probing, retrying
 from berth_host.attach.configured_places import Place
 from berth_host.attach.interfaces import LiveCycle
-from berth_host.attach.retrying import Backoff
+from berth_host.attach.retrying import attach_backoff
 from berth_host.attach.state import State
+from berth_host.model.backoff import Backoff
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.cycle import Cycle, CycleEnd
@@ -454,11 +455,11 @@ async def test_next_process_at_a_socket_of_the_folder_waits_for_no_backoff_of_th
     """File systems use the inode of a removed file again; the new socket is then the same place."""
 
     def failed_often() -> Backoff:
-        backoff = Backoff(HalfTheBound())
+        backoff = attach_backoff(HalfTheBound())
         backoff.failures = 6
         return backoff
 
-    monkeypatch.setattr(attachment, "Backoff", failed_often)
+    monkeypatch.setattr(attachment, "attach_backoff", failed_often)
     broken, mended = versions()
     broken.on("Handshake", refuse(grpc.StatusCode.INTERNAL))
     async with folder(tmp_path) as found:

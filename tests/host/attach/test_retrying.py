@@ -11,10 +11,10 @@ import pytest
 from berth_host.attach import retrying
 from berth_host.attach.configured_places import Place
 from berth_host.attach.retrying import (
-    Backoff,
     Identity,
     after_refusal,
     another_comes,
+    attach_backoff,
     identity_of,
     is_successor,
 )
@@ -101,17 +101,17 @@ class Highest(random.Random):
 
 
 def test_bound_doubles_from_one_second_to_a_minute() -> None:
-    backoff = Backoff(Highest())
+    backoff = attach_backoff(Highest())
     assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_backoff_works_after_days_of_failures() -> None:
-    backoff = Backoff(Highest())
+    backoff = attach_backoff(Highest())
     assert {backoff.next_s() for _ in range(5000)} == {1, 2, 4, 8, 16, 32, 60}
 
 
 def test_reset_starts_at_the_first_wait() -> None:
-    backoff = Backoff(Highest())
+    backoff = attach_backoff(Highest())
     for _ in range(5):
         backoff.next_s()
     backoff.reset()
@@ -119,7 +119,7 @@ def test_reset_starts_at_the_first_wait() -> None:
 
 
 def test_waits_are_spread_over_the_whole_range() -> None:
-    drawn = [Backoff(random.Random(seed)).next_s() for seed in range(200)]
+    drawn = [attach_backoff(random.Random(seed)).next_s() for seed in range(200)]
     assert min(drawn) < 0.1
     assert max(drawn) > 0.9
     assert all(0 <= wait <= 1 for wait in drawn)

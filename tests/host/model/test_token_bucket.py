@@ -32,3 +32,14 @@ def test_idle_time_refills_the_rate_limit_up_to_the_burst() -> None:
     clock.now_s += 1000.0
     assert [bucket.take() for _ in range(3)] == [0.0] * 3
     assert bucket.take() > 0.0
+
+
+def test_tokens_taken_ahead_come_at_the_rate_in_the_order_of_their_callers() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10.0, 2.0, clock)
+    assert [bucket.take_ahead() for _ in range(4)] == pytest.approx([0.0, 0.0, 0.1, 0.2])
+    clock.now_s += 0.1
+    assert bucket.take_ahead() == pytest.approx(0.2)
+    bucket.give_back()
+    assert bucket.take_ahead() == pytest.approx(0.2)
+    assert bucket.take() == pytest.approx(0.3)  # those who took ahead come first

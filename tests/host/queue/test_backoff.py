@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.queue.backoff import SECOND_US, Backoff, BackoffQueue
+from berth_host.queue.backoff import SECOND_US, BackoffQueue, BackoffTimes
 from berth_host.queue.interfaces import QueueConfig
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from support.queue_parts import a_pod
@@ -27,26 +27,26 @@ def info_of(name: str = "a", timestamp_us: int = 0, **fields: int) -> QueuedPodI
     ],
 )
 def test_each_rejection_doubles_the_wait_up_to_the_limit(config: QueueConfig, want_s: list[int]) -> None:
-    backoff = Backoff(config)
+    backoff = BackoffTimes(config)
     waits = [backoff.duration_us(info_of(unschedulable_count=n + 1)) for n in range(len(want_s))]
     assert waits == [seconds * SECOND_US for seconds in want_s]
 
 
 def test_wait_stays_at_the_limit_however_often_a_pod_failed() -> None:
-    assert Backoff(QueueConfig()).duration_us(info_of(unschedulable_count=5000)) == 10 * SECOND_US
+    assert BackoffTimes(QueueConfig()).duration_us(info_of(unschedulable_count=5000)) == 10 * SECOND_US
 
 
 def test_errors_in_a_row_count_instead_of_rejections() -> None:
     info = info_of(unschedulable_count=4, consecutive_errors_count=1)
-    assert Backoff(QueueConfig()).duration_us(info) == 1 * SECOND_US
+    assert BackoffTimes(QueueConfig()).duration_us(info) == 1 * SECOND_US
 
 
 def test_pod_that_never_failed_need_not_wait() -> None:
-    assert not Backoff(QueueConfig()).is_backing_off(info_of(), 0)
+    assert not BackoffTimes(QueueConfig()).is_backing_off(info_of(), 0)
 
 
 def test_expiry_is_a_whole_second_that_still_counts_as_waiting() -> None:
-    backoff = Backoff(QueueConfig())
+    backoff = BackoffTimes(QueueConfig())
     info = info_of(timestamp_us=1_700_000, unschedulable_count=1)
     assert backoff.expiry_us(info) == 2 * SECOND_US
     assert backoff.is_backing_off(info, 2_999_999)
@@ -54,7 +54,7 @@ def test_expiry_is_a_whole_second_that_still_counts_as_waiting() -> None:
 
 
 def test_expiry_is_kept_until_the_next_attempt_ends() -> None:
-    backoff = Backoff(QueueConfig())
+    backoff = BackoffTimes(QueueConfig())
     info = info_of(unschedulable_count=1)
     assert backoff.expiry_us(info) == 1 * SECOND_US
     info.unschedulable_count = 3
@@ -62,7 +62,7 @@ def test_expiry_is_kept_until_the_next_attempt_ends() -> None:
 
 
 def queue_of(*infos: QueuedPodInfo) -> BackoffQueue:
-    queue = BackoffQueue(Backoff(QueueConfig()))
+    queue = BackoffQueue(BackoffTimes(QueueConfig()))
     for info in infos:
         queue.push(info)
     return queue

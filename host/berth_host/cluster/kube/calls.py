@@ -1,6 +1,6 @@
 """`Calls`: the cycles' calls as requests to the API server, with the bodies that kube-scheduler sends.
 
-Used by `cluster.KubeCluster`, which documents each call as the port does.
+The half of `cluster.KubeCluster` that asks; the port documents each call.
 Source: kube-scheduler's requests with JSON bodies (recorded, v1.36.2); client-go `kubernetes/typed`.
 """
 
@@ -54,7 +54,11 @@ class Calls:
         return answer if ref.uid in ("", answer.ref.uid) else None
 
     async def list(
-        self, resource: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str] | None
+        self,
+        resource: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
     ) -> list[KubeObject]:
         """Read the objects of a namespace that have all these labels and values of fields, in pages."""
         self._before_sending()
@@ -126,9 +130,10 @@ class Calls:
         resource: str,
         ref: ObjectRef,
         patch: Mapping[str, Any],
-        patch_type: PatchType,
-        subresource: str,
-        expected_resource_version: str,
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        expected_resource_version: str = "",
     ) -> KubeObject:
         """Send a patch, conditional on `expected_resource_version` if that is not empty."""
         found = await self._resource(resource, ref.name)
@@ -147,7 +152,7 @@ class Calls:
         )
         return _object(found, item)
 
-    async def update(self, resource: str, content: Mapping[str, Any], subresource: str) -> KubeObject:
+    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
         """Replace an object (PUT)."""
         metadata = content.get("metadata") or {}
         namespace, name = metadata.get("namespace") or "", metadata.get("name") or ""
@@ -169,7 +174,7 @@ class Calls:
         return _object(found, item)
 
     async def delete(
-        self, resource: str, ref: ObjectRef, grace_period_s: int | None, *, same_uid: bool = False
+        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
     ) -> None:
         """Delete an object; without preconditions, as kube-scheduler does, unless `same_uid`."""
         found = await self._resource(resource, ref.name)

@@ -24,7 +24,7 @@ from berth_host.cluster.kube.answers import error_of, retry_after_s
 from berth_host.cluster.kube.connect import DialTimeoutError, ProxyError
 from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.limiter import TokenBucket, Turns
+from berth_host.cluster.kube.limiter import RequestRate, Turns
 from berth_host.cluster.kube.reading import ObjectReader, read_object
 from berth_host.cluster.kube.session import Session, StreamedAnswer
 from berth_host.cluster.kube.write_client import WriteClient
@@ -73,7 +73,7 @@ class KubeClient:
         self.host = credentials.host
         self._authority = urlsplit(credentials.host).netloc.rpartition("@")[2]
         self._clock = clock if clock is not None else RealClock()
-        self._limiter = TokenBucket(connection.qps, connection.burst, self._clock)
+        self._limiter = RequestRate(connection.qps, connection.burst, self._clock)
         self._turns = Turns(MAX_UNDER_WAY)
         self._session = Session(credentials, connection.user_agent)
         self.lane = WriteClient(credentials, connection.user_agent)

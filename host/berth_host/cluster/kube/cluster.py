@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
-
-from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.pod import Pod
 
 from berth_host.cluster.kube.calls import Calls
 from berth_host.cluster.kube.client import KubeClient
@@ -20,13 +16,12 @@ from berth_host.cluster.kube.events import EventWriter
 from berth_host.cluster.kube.informer import Informer, Keeps, WatchTimes
 from berth_host.cluster.kube.late_reading import LateReader
 from berth_host.cluster.kube.resources import Resources
-from berth_host.cluster.port import EventRecord, WatchHandler
+from berth_host.cluster.port import ClusterPort, EventRecord, WatchHandler
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import Clock
-from berth_host.model.patch_type import PatchType
 
 
-class KubeCluster:
+class KubeCluster(Calls, ClusterPort):
     """A cluster with a real API server; `ClusterPort` documents the calls.
 
     `host_name`: the host named in events; "" for this machine's name. `keeps`: by resource.
@@ -43,11 +38,9 @@ class KubeCluster:
         times: WatchTimes | None = None,
         keeps: Mapping[str, Keeps] | None = None,
     ) -> None:
-        self._client = client
+        super().__init__(client, Resources(client), self._check_may_send)
         self._keeps = keeps or {}
         self._times = times
-        self._resources = Resources(client)
-        self._calls = Calls(client, self._resources, self._check_may_send)
         self.events = EventWriter(client, clock, self._check_may_send, host_name=host_name)
         self.lease_has_run_out: Callable[[], bool] = lambda: False
         """Called before each request other than lists and watches, and true after the Lease has run out: then
@@ -58,8 +51,6 @@ class KubeCluster:
         self._informers: dict[str, Informer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_cut = False
-
-    # --- changes -----------------------------------------------------------------------------------
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
         """List and watch `resources`; return after all existing objects were handed over.
@@ -136,81 +127,6 @@ class KubeCluster:
     def informers(self) -> Mapping[str, Informer]:
         """The informers by resource, for their counters."""
         return self._informers
-
-    # --- calls ---------------------------------------------------------------------------------------
-
-    async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
-        """Read an object live; return None if it does not exist."""
-        return await self._calls.get(resource, ref)
-
-    async def list(
-        self,
-        resource: str,
-        namespace: str,
-        labels: Mapping[str, str],
-        fields: Mapping[str, str] | None = None,
-    ) -> list[KubeObject]:
-        """Read the objects of a namespace that have all these labels, live; finished pods too."""
-        return await self._calls.list(resource, namespace, labels, fields)
-
-    async def bind(self, pod: ObjectRef, node_name: str) -> None:
-        """Bind a pod to a node."""
-        await self._calls.bind(pod, node_name)
-
-    async def patch(
-        self,
-        resource: str,
-        ref: ObjectRef,
-        patch: Mapping[str, Any],
-        *,
-        patch_type: PatchType = PatchType.MERGE,
-        subresource: str = "",
-        expected_resource_version: str = "",
-    ) -> KubeObject:
-        """Apply a patch."""
-        return await self._calls.patch(
-            resource, ref, patch, patch_type, subresource, expected_resource_version
-        )
-
-    async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
-        """Replace a whole object, or its status."""
-        return await self._calls.update(resource, content, subresource)
-
-    async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
-        """Create an object."""
-        return await self._calls.create(resource, ref, content)
-
-    async def delete(
-        self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
-    ) -> None:
-        """Delete an object."""
-        await self._calls.delete(resource, ref, grace_period_s, same_uid=same_uid)
-
-    # --- events --------------------------------------------------------------------------------------
-
-    def record_event(
-        self,
-        pod: Pod,
-        type: str,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectRef | None = None,
-        related_kind: str = "Pod",
-    ) -> None:
-        """Write an event about a pod, reported by the pod's scheduler."""
-        self.create_event(
-            EventRecord(
-                regarding=pod.ref,
-                type=type,
-                reason=reason,
-                action=action,
-                note=note,
-                reporter=pod.scheduler_name,
-                related=related,
-                related_kind=related_kind,
-            )
-        )
 
     def create_event(self, event: EventRecord) -> None:
         """Write any event."""

@@ -27,9 +27,8 @@ import orjson
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.rfc3339 import format_micro_time
 
-from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, path_of
-from berth_host.cluster.kube.limiter import TokenBucket
+from berth_host.cluster.kube.limiter import RequestRate, request_backoff
 from berth_host.cluster.kube.resources import api_version_of
 from berth_host.cluster.port import EventRecord
 from berth_host.errors.cluster import (
@@ -40,6 +39,7 @@ from berth_host.errors.cluster import (
     UnavailableError,
 )
 from berth_host.log import get_logger
+from berth_host.model.backoff import Backoff
 from berth_host.model.clock import Clock, Timer
 from berth_host.model.compact_json import compact_json
 from berth_host.model.patch_type import PatchType
@@ -263,7 +263,7 @@ class EventWriter:
         self._client = client
         self._clock = clock
         self._before_sending = before_sending
-        self._limiter = TokenBucket(client.connection.qps, client.connection.burst, clock)
+        self._limiter = RequestRate(client.connection.qps, client.connection.burst, clock)
         self._series = EventSeries(host_name or own_host_name())
         self.max_waiting = max_waiting
         self._waiting: deque[KeptEvent | tuple[EventRecord, float]] = deque()
@@ -410,7 +410,7 @@ class EventWriter:
                 if not tries_left or self._is_stopped:
                     raise
                 if backoff is None:
-                    backoff = Backoff(random.Random())  # Only when needed: seeding is expensive.
+                    backoff = request_backoff(random.Random())  # Only when needed: seeding is expensive.
                 await asyncio.sleep(backoff.next_s())
             else:
                 return

@@ -29,11 +29,11 @@ from berth_sdk.slices import Work
 
 from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.kube.answers import error_of_status
-from berth_host.cluster.kube.backoff import Backoff
 from berth_host.cluster.kube.client import KubeClient, Stream
 from berth_host.cluster.kube.delivery import Delivery
 from berth_host.cluster.kube.late_order import LateOrder
 from berth_host.cluster.kube.late_reading import LateObject, LateReader, Reading
+from berth_host.cluster.kube.limiter import request_backoff
 from berth_host.cluster.kube.page_limits import PageLimit
 from berth_host.cluster.kube.reading import (
     INLINE_BYTES,
@@ -240,7 +240,7 @@ class Informer:
         self._times = times if times is not None else WatchTimes()
         # Seeded at random: hosts that lost one server must not reconnect at the same time.
         self._chance = chance if chance is not None else random.Random()
-        self._backoff = Backoff(self._chance)
+        self._backoff = request_backoff(self._chance)
         self._version = ""
         self._stream: Stream | None = None
         self._is_large = False

@@ -1,18 +1,32 @@
-"""Limits on requests: `TokenBucket` on those per second, `Turns` on those under way.
+"""Limits on requests: `RequestRate` on those per second, `Turns` on those under way.
 
-Used by `client` and `events`. Source: client-go `util/flowcontrol/throttle.go` (qps and burst of
-clientConnection), v1.36.
+`request_backoff`: the waits after requests that failed. Used by `client`, `informer` and `events`.
+Source: client-go `util/flowcontrol/throttle.go` (qps and burst of clientConnection), v1.36;
+`tools/cache/reflector.go`, v1.36.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
+from typing import Final
 
+from berth_host.model.backoff import Backoff
 from berth_host.model.clock import Clock, sleep
+from berth_host.model.token_bucket import TokenBucket
+
+# Lower than client-go's, so that a host catches up soon after its API server is back.
+_FIRST_S: Final = 0.1
+_LONGEST_S: Final = 10.0
 
 
-class TokenBucket:
+def request_backoff(rng: random.Random) -> Backoff:
+    """Return the waits after failed requests. Half of each is random: twenty watches do not retry at once."""
+    return Backoff(_FIRST_S, _LONGEST_S, least_part=0.5, rng=rng)
+
+
+class RequestRate:
     """A rate limit that serves callers in their order. A negative `qps` means no limit."""
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
@@ -20,30 +34,17 @@ class TokenBucket:
         self.is_on = qps >= 0
         """False if there is no limit; `take` then returns at once."""
         # 0 means unset, for which client-go uses 5; a burst below 1 would block every request.
-        self._qps = qps or 5.0
-        self._burst = float(max(burst, 1))
-        self._tokens = self._burst
-        self._filled_at_s: float | None = None
+        self._bucket = TokenBucket(qps or 5.0, float(max(burst, 1)), clock.monotonic_s)
 
     async def take(self) -> float:
         """Wait for a turn; return the time waited, in seconds."""
-        if not self.is_on:
-            return 0.0
-        now_s = self._clock.monotonic_s()
-        if self._filled_at_s is not None:
-            filled = self._tokens + (now_s - self._filled_at_s) * self._qps
-            self._tokens = min(filled, self._burst)
-        self._filled_at_s = now_s
-        self._tokens -= 1.0
-        if self._tokens >= 0:
-            return 0.0
-        # A negative count is the number of callers that wait, each after the earlier ones.
-        wait_s = -self._tokens / self._qps
-        try:
-            await sleep(self._clock, wait_s)
-        except asyncio.CancelledError:
-            self._tokens += 1.0
-            raise
+        wait_s = self._bucket.take_ahead() if self.is_on else 0.0
+        if wait_s > 0.0:
+            try:
+                await sleep(self._clock, wait_s)
+            except asyncio.CancelledError:
+                self._bucket.give_back()
+                raise
         return wait_s
 
 

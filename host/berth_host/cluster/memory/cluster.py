@@ -13,17 +13,23 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.pod import Pod
 
 from berth_host.cluster.memory.kinds import BY_RESOURCE
 from berth_host.cluster.memory.server import ApiServer
-from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S, EventRecord, WatchEvent, WatchHandler
+from berth_host.cluster.port import (
+    MAX_EVENTS_PER_TURN,
+    MAX_TURN_S,
+    ClusterPort,
+    EventRecord,
+    WatchEvent,
+    WatchHandler,
+)
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import Clock
 from berth_host.model.patch_type import PatchType
 
 
-class MemoryCluster:
+class MemoryCluster(ClusterPort):
     """A cluster in this process. Tests and the CLI act as users, kubelets and controllers on `server`."""
 
     answers_at_once = True
@@ -143,30 +149,6 @@ class MemoryCluster:
         """Delete an object. The server refuses another uid than that of `ref` in any case."""
         self._check_connected(resource, ref)
         self.server.delete(resource, ref, grace_period_s=grace_period_s)
-
-    def record_event(
-        self,
-        pod: Pod,
-        type: str,
-        reason: str,
-        action: str,
-        note: str,
-        related: ObjectRef | None = None,
-        related_kind: str = "Pod",
-    ) -> None:
-        """Keep an event about a pod, reported by the pod's scheduler."""
-        self.create_event(
-            EventRecord(
-                regarding=pod.ref,
-                type=type,
-                reason=reason,
-                action=action,
-                note=note,
-                reporter=pod.scheduler_name,
-                related=related,
-                related_kind=related_kind,
-            )
-        )
 
     def create_event(self, event: EventRecord) -> None:
         """Keep an event; drop it after `cut`."""
