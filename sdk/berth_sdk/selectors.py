@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,6 +248,13 @@ class LabelSelector:
 
     requirements: tuple[Requirement, ...] | None = ()
     _by_key: _ByKey | None = field(default=None, init=False, repr=False, compare=False)
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        # A selector is a key of plans and counts, and may have tens of thousands of requirements.
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(self.requirements))
+        return cast(int, self._hash)
 
     @staticmethod
     def of(raw: Mapping[str, Any] | None, path: str = "labelSelector") -> LabelSelector:

@@ -209,3 +209,19 @@ def test_an_odd_value_among_many_is_found(odd: Any) -> None:
             Requirement.of(raw, "selector")
     else:
         assert str(odd) in Requirement.of(raw, "selector").values
+
+
+def test_hash_of_a_long_selector_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[object] = []
+    keys = [{"key": f"k{i}", "operator": "Exists"} for i in range(100)]
+    selector = LabelSelector.of({"matchExpressions": keys})
+    plain = Requirement.__hash__
+
+    def counting(self: Requirement) -> int:
+        hashed.append(self)
+        return plain(self)
+
+    monkeypatch.setattr(Requirement, "__hash__", counting)
+    assert len({hash(selector) for _ in range(10)}) == 1
+    assert len(hashed) == 100
+    assert hash(LabelSelector.of({"matchExpressions": keys})) == hash(selector)
