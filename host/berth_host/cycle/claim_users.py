@@ -12,7 +12,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
 
-from berth_host.cycle.cluster_calls import ClusterCalls
+from berth_host.cluster.port import ClusterCalls
 from berth_host.errors.cluster import ClusterError
 from berth_host.framework.binding import claim_names
 from berth_host.log import get_logger
