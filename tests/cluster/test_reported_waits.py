@@ -16,8 +16,8 @@ import pytest
 from berth_bench.versus.real_servers import SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from support.hosts import pod
+from support.requeue_objects import Json, away, lingering, node, on, service, spread, term, waiter
 from support.waiting import until
-from support.waking_objects import Json, away, lingering, node, on, service, spread, term, waiter
 
 pytestmark = pytest.mark.long
 
@@ -88,7 +88,7 @@ async def waits(servers: RealServers, name: str, reason: str) -> None:
 
 
 async def placed(servers: RealServers, name: str, where: str) -> None:
-    """Wait until the pod is bound, for a fifth of the time after which the flush would wake it."""
+    """Wait until the pod is bound, for a fifth of the time after which the flush would requeue it."""
     await until(lambda: node_of(servers, name) == where)
 
 

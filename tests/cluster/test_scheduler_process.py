@@ -218,7 +218,7 @@ async def test_internal_error_ends_the_process_and_releases_the_lease(empty_serv
     await until(lambda: process.is_leading or running.done(), "it leads")
     assert process.host is not None
 
-    process.host.fate.fail(InvariantError("two things contradict each other"))
+    process.host.internal_error.fail(InvariantError("two things contradict each other"))
 
     with pytest.raises(HostFailedError, match="two things contradict each other"):
         await running

@@ -160,7 +160,7 @@ class _Replayed:
         """Return the same, and another one for a pod that was promised a node; a pod that was bound also
         starts.
         """
-        # Pods that failed before may have been woken up: they are not tried again.
+        # Pods that failed before may have been requeued: they are not tried again.
         self._take_all()
         results = [await self._attempt_in_queue(await self._queued(raw), 1)]
         pod = Pod.from_object(raw)

@@ -1,8 +1,8 @@
 """Hosts and plugins whose faults are real: what the tests of `tests/host/faults` share.
 
-`FailingProcess`: a plugin of the SDK that dies, hangs and lies when it is told to. `RawPlugin`: one that says
-what the SDK never would. `HostProcess`: a scheduler that can be killed, over the embedded cluster on a
-loopback port.
+`FailingProcess`: a plugin of the SDK that dies, hangs and answers wrongly when it is told to. `RawPlugin`:
+one that says what the SDK never would. `HostProcess`: a scheduler that can be killed, over the embedded
+cluster on a loopback port.
 """
 
 from __future__ import annotations

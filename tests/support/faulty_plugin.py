@@ -1,4 +1,4 @@
-"""A plugin at every point whose process dies, hangs or lies at the call that a test names.
+"""A plugin at every point whose process dies, hangs or answers wrongly at the call that a test names.
 
     python -m support.faulty_plugin --listen unix:PATH        with BERTH_FAULTS naming a folder
 
@@ -8,8 +8,8 @@ the plugin did: reserve, unreserve, bind), `asked` (every call, its cycle and th
 is filtered).
 
 Kinds: `die` before the call is executed, `die-after` it, `hang` (until nobody waits: then there is the
-file `noticed`), `hang-after` it, `late` (executed after the next Unreserve), `lie`; and for the changes of
-nodes and pods that a call brings: `lose`, `twice`, `strange-base`.
+file `noticed`), `hang-after` it, `late` (executed after the next Unreserve), `invalid`; and for the changes
+of nodes and pods that a call brings: `lose`, `twice`, `strange-base`.
 """
 
 from __future__ import annotations
@@ -176,9 +176,9 @@ def _bad_ctx() -> pb.ReplyContext:
 
 
 _FAR = pb.NodeSet(bitmap=b"\xff" * 64)
-LIES: dict[str, Callable[[Any], Any]] = {
+INVALID: dict[str, Callable[[Any], Any]] = {
     "Handshake": lambda _: identity_pb2.HandshakeResponse(
-        supported=[identity_pb2.ContractVersion(major=9)], instance_id="liar"
+        supported=[identity_pb2.ContractVersion(major=9)], instance_id="invalid"
     ),
     "Configure": lambda _: identity_pb2.ConfigureResponse(error="no reason at all"),
     "Probe": lambda _: identity_pb2.ProbeResponse(ready=True, instance_id="somebody else"),
@@ -231,7 +231,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "PostBind": lambda _: None,
     "EndCycles": lambda _: None,
 }
-"""The lie in the place of each answer; None: a gRPC error, where an answer says nothing anyway."""
+"""The invalid answer in the place of each answer; None: a gRPC error, where an answer says nothing anyway."""
 
 
 FRAMED: dict[int, tuple[str, Any]] = {
@@ -245,7 +245,7 @@ class Faults(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = continuation(details)
         rpc = details.method.rpartition("/")[2]
-        if handler is None or rpc not in LIES:
+        if handler is None or rpc not in INVALID:
             return handler
         make, inner = (
             (grpc.stream_unary_rpc_method_handler, handler.stream_unary)
@@ -277,13 +277,13 @@ def _call(rpc: str, inner: Any, request: Any, context: Any) -> Any:
         _die()
     if kind == "hang":
         _hang(context)
-    if kind == "lie":
-        lie = LIES[rpc](request)
-        if lie is None:
-            context.abort(grpc.StatusCode.DATA_LOSS, "a lie")
+    if kind == "invalid":
+        invalid = INVALID[rpc](request)
+        if invalid is None:
+            context.abort(grpc.StatusCode.DATA_LOSS, "an invalid answer")
         if hasattr(request, "ctx"):
-            lie.ctx.cycle_id = request.ctx.cycle_id  # what it lies about is said in the answer
-        return lie.SerializeToString()
+            invalid.ctx.cycle_id = request.ctx.cycle_id  # what is invalid is in the answer
+        return invalid.SerializeToString()
     if kind in GARBLED:
         GARBLED[kind](request)
     if kind == "twice":

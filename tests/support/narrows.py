@@ -19,7 +19,7 @@ from berth_sdk.tables import NodeTable
 
 
 class Left(Plugin):
-    """Woken by new nodes alone."""
+    """Requeued by new nodes alone."""
 
     events: Sequence[EventInterest] | None = (EventInterest("Node", ("add",)),)
 
@@ -38,7 +38,7 @@ class Left(Plugin):
 
 
 class Right(Left):
-    """The same, behind it; woken by pods that leave as well."""
+    """The same, behind it; requeued by pods that leave as well."""
 
     events: Sequence[EventInterest] | None = (
         EventInterest("Node", ("add",)),

@@ -3,7 +3,7 @@
 `probe.example.com/<extensionPoint>`: `unschedulable:TEXT`, `unresolvable:TEXT`, `error:TEXT`, `pending:TEXT`,
 `skip`; at `permit` also `wait:DURATION`, `allow-later` and `reject-later:TEXT`, at `score` also `toobig`.
 Anything else, or nothing, is success; without an annotation `bind` and the preflight of PreBind answer SKIP.
-It registers no events, so that every change may wake its pods. Enabled by `tests/cluster`.
+It registers no events, so that every change may requeue its pods. Enabled by `tests/cluster`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _HOST_REST_S: Final = (25.0, 60.0)
 _GONE_S: Final = (0.1, 3.0)
 _HELD_S: Final = (1.0, 15.0)
 _MOODY_S: Final = (1.0, 8.0)
-KINDS: Final = ("killed", "hung", "slowed", "lied", "upgraded", CUT, STOPPED, "host_killed")
+KINDS: Final = ("killed", "hung", "slowed", "invalid", "upgraded", CUT, STOPPED, "host_killed")
 
 
 class Faults:
@@ -63,7 +63,7 @@ class Faults:
             group.create_task(self._kill_host(random.Random(self._rng.random()), host_until_s))
 
     async def _plugin(self, plugin: PluginProcess, rng: random.Random) -> None:
-        misfortunes = (self._kill, self._hang, self._slow, self._lie, self._upgrade)
+        misfortunes = (self._kill, self._hang, self._slow, self._answer_wrongly, self._upgrade)
         while True:
             await asyncio.sleep(rng.uniform(*_PLUGIN_REST_S))
             await rng.choice(misfortunes)(plugin, rng)
@@ -88,13 +88,13 @@ class Faults:
         self.counts["slowed"] += 1
         await self._moody(plugin, Mood.SLOW, rng)
 
-    async def _lie(self, plugin: PluginProcess, rng: random.Random) -> None:
+    async def _answer_wrongly(self, plugin: PluginProcess, rng: random.Random) -> None:
         """Make the plugin give wrong answers for a while. It is then in quarantine, so start another
         instance, as an operator would.
         """
-        self.counts["lied"] += 1
+        self.counts["invalid"] += 1
         try:
-            await self._moody(plugin, Mood.LYING, rng)
+            await self._moody(plugin, Mood.INVALID, rng)
         finally:
             try:
                 await plugin.stop()

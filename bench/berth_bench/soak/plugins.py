@@ -42,7 +42,7 @@ class Mood(StrEnum):
 
     HONEST = "honest"
     SLOW = "slow"
-    LYING = "lying"
+    INVALID = "invalid"
 
 
 def mood() -> Mood:
@@ -69,7 +69,7 @@ class SoakFit(_Versioned):
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
         """Accept nodes that are not closed."""
-        if mood() is Mood.LYING:
+        if mood() is Mood.INVALID:
             return Verdicts.feasible(len(nodes) - 1)
         return Verdicts.reject_where(nodes.has_label(CLOSED, "true"), Status.unresolvable("node is closed"))
 
@@ -81,7 +81,7 @@ class SoakRank(_Versioned):
 
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return arbitrary scores that are constant for each node."""
-        top = 1000 if mood() is Mood.LYING else 100
+        top = 1000 if mood() is Mood.INVALID else 100
         scores: NDArray[np.int64] = nodes.slots.astype(np.int64) * 7 % (top + 1)
         return scores
 
@@ -103,7 +103,7 @@ class SoakKeeper(_Versioned):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult:
         """Return an answer without patches."""
-        if mood() is not Mood.LYING:
+        if mood() is not Mood.INVALID:
             return PreBindResult(SUCCESS)
         patch = ObjectPatch(
             resource="secrets", ref=ObjectRef(name="x", namespace="default"), merge_patch={"data": {}}
@@ -124,7 +124,7 @@ class SoakGate(_Versioned):
         """Return WAIT for some pods, SUCCESS for the others."""
         found = mood()
         self._count += 1
-        for waiting in self.handle.waiting_pods(only_mine=found is not Mood.LYING):
+        for waiting in self.handle.waiting_pods(only_mine=found is not Mood.INVALID):
             if waiting.pod.uid != pod.uid:
                 self.handle.allow(waiting)
         return PermitResult.wait(_WAIT_S) if self._count % _HELD == 0 else SUCCESS

@@ -99,7 +99,7 @@ class FrameworkAlone:
         backend: HandleBackend = NoHost(self.objects, lambda: self.snapshot.nodes, self.cache.groups)
         self._state = SnapshotState(self.snapshot, self.cache)
         self._budget_s = configuration.berth.cycle_budget_s
-        seams = AttachSeams(state=self._state, listener=_Nobody(), host_version=version("berth-host"))
+        seams = AttachSeams(state=self._state, listener=_NoListener(), host_version=version("berth-host"))
         self._attachments = Attachments(wanted_places(configuration), seams)
         self._attached = False
         if self._attachments:
@@ -336,7 +336,7 @@ class _OwnRoom:
             self.snapshot.release()
 
 
-class _Nobody:
+class _NoListener:
     """Ignores the changes of attachments, as there is no queue, and each question calls the plugins again."""
 
     def attached(self, plugin: str) -> None:

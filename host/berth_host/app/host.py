@@ -53,7 +53,7 @@ class Host(HostParts):
     ) -> None:
         """Make the parts, without a call to the cluster. Raises PluginLoadError and DuplicatePluginError."""
         super().__init__(configuration, cluster, options or HostOptions())
-        self._loop_errors = LoopErrors(self.fate)
+        self._loop_errors = LoopErrors(self.internal_error)
         self.feed = ChangeFeed(self.handle_event)
         self.questions = Questions(self)
         self.loop_task: asyncio.Future[None] | None = None
@@ -89,7 +89,7 @@ class Host(HostParts):
         try:
             self.handle_change(event)
         except InvariantError as err:
-            self.fate.fail(err)
+            self.internal_error.fail(err)
 
     async def synchronise(self) -> None:
         """Update the snapshot and the served plugins' copies of it, with more time than a call has."""
@@ -259,19 +259,19 @@ class Host(HostParts):
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled():
             if (err := task.exception()) is not None:
-                self.fate.fail(err)
+                self.internal_error.fail(err)
         elif not self.scheduler.is_stopping:
             # Without this, the host would look healthy and schedule nothing.
-            self.fate.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
+            self.internal_error.fail(InvariantError("the scheduling loop was cancelled, and not by the host"))
 
     async def wait_failed(self) -> BaseException:
         """Wait for the error that ends the host, and return it."""
-        return await self.fate.wait()
+        return await self.internal_error.wait()
 
     def check(self) -> None:
         """Raise the error that ended the host, if any."""
-        if self.fate.error is not None:
-            raise self.fate.error
+        if self.internal_error.error is not None:
+            raise self.internal_error.error
 
     @property
     def changes(self) -> int:

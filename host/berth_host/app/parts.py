@@ -83,7 +83,7 @@ from berth_host.metrics import families
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, RealClock
-from berth_host.model.internal_error import Fate
+from berth_host.model.internal_error import InternalError
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.evaluator import Evaluator
@@ -158,7 +158,7 @@ class HostParts:
         self.clock = options.clock
         self.metrics = options.metrics
         self.metrics.expose(configuration.gates.is_enabled, configuration.emulation.metrics)
-        self.fate = Fate()
+        self.internal_error = InternalError()
         self.extenders = Extenders(configuration.scheduler.extenders)
         self._know_the_cluster()
         later = LateParts()
@@ -255,7 +255,7 @@ class HostParts:
             HostSeams(
                 state=self.state,
                 cycles=CyclesUnderWay(self.waiting_pods, later),
-                fate=self.fate,
+                internal_error=self.internal_error,
                 declare=self._declare,
                 grants=self.handle_server,
                 events=AttachmentEvents(self._writer_of_own_events()),
@@ -365,7 +365,7 @@ class HostParts:
             self.status,
             self.diagnoses,
             ReadBack(self.cluster, self.clock),
-            self.fate,
+            self.internal_error,
             self.extenders,
         )
         if self.shadow is not None and self.tracing is None:
@@ -513,7 +513,7 @@ class HostParts:
             preempting=self.preempting,
             preempt_binding=self.binding.preempt_pod,
             cycle_ended=self.binding.ended,
-            fate=self.fate,
+            internal_error=self.internal_error,
             metrics=self.metrics.preemption,
             rules=self.configuration.emulation.rules,
         )
@@ -534,7 +534,7 @@ class HostParts:
             status=self.status,
             report=self._report_of_group,
             clock=self.clock,
-            fate=self.fate,
+            internal_error=self.internal_error,
         )
         repair = GroupRepair(seams)
         self.cache.groups.on_change = repair.changed

@@ -56,7 +56,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
             new.begin_scheduling()
     except Exception as err:
         for host in (old, new):
-            host.fate.fail(err)
+            host.internal_error.fail(err)
         await new.clients.close()  # nobody stops a host that never took over
         raise
     log.info("host.reloaded", profiles=list(new.scheduler.profiles))

@@ -28,7 +28,7 @@ from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.model.internal_error import Fate
+from berth_host.model.internal_error import InternalError
 
 if TYPE_CHECKING:  # brings gRPC
     from berth_host.attach.routes import PluginRoute
@@ -59,7 +59,7 @@ class HostSeams:
 
     state: UpdatedState
     cycles: LiveCycles
-    fate: Fate
+    internal_error: InternalError
     declare: Callable[[Sequence[Descriptor]], Awaitable[None]]
     grants: HandleGrants
     events: AttachmentEvents
@@ -82,7 +82,7 @@ class HostAttachments:
             host_version=version("berth-host"),
             traffic=self._count,
             declare=self._declare,
-            broken=seams.fate.fail,
+            broken=seams.internal_error.fail,
         )
         self.attached_places = Attachments(wanted_places(configuration), attach_seams)
 
@@ -208,7 +208,7 @@ class HostAttachments:
 
     def _refresh_ended(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and (err := task.exception()) is not None:
-            self._seams.fate.fail(err)
+            self._seams.internal_error.fail(err)
 
     async def _refresh(self) -> None:
         while True:

@@ -68,7 +68,10 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         name="AnyAntiAffinityTermHints",
         since="1.37",
         readers=frozenset({"InterPodAffinity"}),
-        summary="A pod that matched one of several terms of anti-affinity wakes the pods that it kept away.",
+        summary=(
+            "A change of a pod that matched one of several anti-affinity terms requeues the pods that "
+            "it kept away."
+        ),
         source="kubernetes 139161",
     ),
     Difference(
@@ -178,7 +181,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
                 "VolumeRestrictions",
             }
         ),
-        summary="Every change that turns a plugin's Filter from no to yes wakes the pods that it rejected.",
+        summary="Every change that turns a plugin's Filter from no to yes requeues the pods it rejected.",
         source="kubernetes 139161, 140831, 141953",
     ),
 )

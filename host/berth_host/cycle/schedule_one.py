@@ -73,7 +73,7 @@ from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import Clock
-from berth_host.model.internal_error import Fate
+from berth_host.model.internal_error import InternalError
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
 from berth_host.queue.events import reservation_freed
@@ -335,8 +335,8 @@ class SearchSteps:
             left_out = np.zeros(len(statuses.table), dtype=np.bool_)
             left_out[dropped] = True
             diagnosis.record_rejection(statuses.table, Status(Code.UNSCHEDULABLE, (), extender), left_out)
-        for stray in attempt.strays.values():
-            reasons[stray.message] += 1
+        for refusal in attempt.unknown_nodes.values():
+            reasons[refusal.message] += 1
         message = fit_error_message(
             diagnosis.node_count,
             reasons,
@@ -506,7 +506,7 @@ class Algorithm:
         gone = len(passed) - len(cycle.feasible)
         cycle.is_shrunk = gone > 0
         # A node that an extender leaves out without a reason counts as not evaluated.
-        cycle.visited_count += statuses.rejected_count + len(cycle.strays) - rejected - gone
+        cycle.visited_count += statuses.rejected_count + len(cycle.unknown_nodes) - rejected - gone
         return status
 
     @property
@@ -638,7 +638,7 @@ class BindingCycle(Undoing):
         status: PodStatusWriter,
         diagnoses: Diagnoses,
         read_back: ReadBack,
-        fate: Fate,
+        internal_error: InternalError,
         extenders: Extenders = NO_EXTENDERS,
         *,
         binds_for_extenders: bool = False,
@@ -656,7 +656,7 @@ class BindingCycle(Undoing):
         self._status = status
         self._diagnoses = diagnoses
         self._read_back = read_back
-        self._fate = fate
+        self._internal_error = internal_error
         self._extenders = extenders
         self._binds_for_extenders = binds_for_extenders
         self._looks_before_binding = looks_before_binding
@@ -754,7 +754,7 @@ class BindingCycle(Undoing):
     def _decided(self, task: asyncio.Future[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (err := task.exception()) is not None:
-            self._fate.fail(err)
+            self._internal_error.fail(err)
 
     async def drain(self, timeout_s: float) -> bool:
         """Abort the binding cycles that wait at Permit, and wait until the others have ended.
@@ -789,7 +789,7 @@ class BindingCycle(Undoing):
         if not task.cancelled() and (err := task.exception()) is not None:
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
             if isinstance(err, InvariantError):
-                self._fate.fail(err)
+                self._internal_error.fail(err)
 
     # --- the way forward -----------------------------------------------------------------------
 

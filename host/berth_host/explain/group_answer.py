@@ -14,7 +14,7 @@ from typing import Any
 from berth_sdk.rfc3339 import format_micro_time, parse_time
 
 from berth_host.explain.explanation import Explanation
-from berth_host.explain.pod_answer import HeldRoom, QueueState, Waking
+from berth_host.explain.pod_answer import HeldRoom, QueueState, RequeueEvent
 
 
 class GroupWhere(Enum):
@@ -189,7 +189,7 @@ class GroupAnswer:
     - `children`: (`namespace/name`, its kind, its members) of each child group.
     - `topology_key`: the node label of its topology constraint; "" for none.
     - `hold`: the room that is held for the root group; None for none.
-    - `wakes`: the events that may open its gate, or requeue it.
+    - `requeue_events`: the events that may open its gate, or requeue it.
     - `repair`: None for a group that did not lose members.
     - `problems`: what is wrong with its annotations.
     """
@@ -207,7 +207,7 @@ class GroupAnswer:
     topology_key: str = ""
     queue: QueueState | None = None
     hold: HeldRoom | None = None
-    wakes: Sequence[Waking] = ()
+    requeue_events: Sequence[RequeueEvent] = ()
     last: LastAttempt | None = None
     repair: RepairState | None = None
     problems: Sequence[str] = ()
@@ -230,7 +230,7 @@ class GroupAnswer:
             "topologyKey": self.topology_key or None,
             "queue": None if self.queue is None else self.queue.as_json(),
             "hold": None if self.hold is None else self.hold.as_json(),
-            "wakes": [one.as_json() for one in self.wakes],
+            "requeueEvents": [one.as_json() for one in self.requeue_events],
             "lastAttempt": None if self.last is None else self.last.as_json(),
             "repair": None if self.repair is None else self.repair.as_json(),
             "problems": list(self.problems),
@@ -258,7 +258,7 @@ class GroupAnswer:
             topology_key=value["topologyKey"] or "",
             queue=None if queue is None else QueueState.from_json(queue),
             hold=None if hold is None else HeldRoom.from_json(hold),
-            wakes=[Waking.from_json(one) for one in value["wakes"]],
+            requeue_events=[RequeueEvent.from_json(one) for one in value["requeueEvents"]],
             last=None if last is None else LastAttempt.from_json(last),
             repair=None if repair is None else RepairState.from_json(repair),
             problems=value["problems"],

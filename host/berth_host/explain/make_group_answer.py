@@ -18,7 +18,7 @@ from berth_host.explain.group_record import GroupRecord, TriedPlacement
 from berth_host.explain.make_pod_answer import NODES_PER_TURN
 from berth_host.explain.nearest_fit import Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import HeldRoom, QueueState
-from berth_host.explain.pod_state import AnsweringHost, retry_at_s, wakings
+from berth_host.explain.pod_state import AnsweringHost, requeue_events, retry_at_s
 from berth_host.queue.places import Place
 from berth_host.queue.queued_pod import QueuedEntity
 
@@ -136,7 +136,7 @@ async def _answer(host: AnsweringHost, kind: str, namespace: str, name: str) -> 
         plugins = (
             (entity.gating_plugin,) if entity.is_gated else answer.queue.rejected_by if answer.queue else ()
         )
-        answer = replace(answer, wakes=wakings(host, entity.pods()[0].pod, plugins))
+        answer = replace(answer, requeue_events=requeue_events(host, entity.pods()[0].pod, plugins))
     # All values so far are from one moment; the shortages take several turns of the loop.
     return answer if record is None else replace(answer, last=await _last(host, record, ended_s))
 

@@ -24,7 +24,7 @@ from berth_host.explain.explanation import (
 )
 from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState
-from berth_host.explain.pod_state import AnsweringHost, Whereabouts, timeline, wakings, whereabouts
+from berth_host.explain.pod_state import AnsweringHost, Whereabouts, requeue_events, timeline, whereabouts
 
 NODES_PER_TURN: Final = 50
 """The number of nodes to examine before other tasks of the loop run, so that scheduling continues."""
@@ -93,7 +93,7 @@ async def _answer(
         held_room=_held_room(host, pod) if where.state in _PENDING else None,
         queue=queue,
         permit=where.permit,
-        wakes=wakings(host, pod, blamed),
+        requeue_events=requeue_events(host, pod, blamed),
         timeline=timeline(history, listed),
         last_attempts=[_attempt_json(item) for item in listed[:attempts]],
         on_node=_on_node(host, pod, where, shown, node) if node else None,

@@ -99,7 +99,7 @@ class PermitState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waking:
+class RequeueEvent:
     """An event that may requeue a pod that `plugin` rejected: a resource and its actions.
 
     `asks`: True if the plugin's hint decides; else the event always requeues the pod.
@@ -120,7 +120,7 @@ class Waking:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Waking:
+    def from_json(cls, value: Mapping[str, Any]) -> RequeueEvent:
         """Read the result of `as_json`."""
         return cls(
             plugin=value["plugin"],
@@ -266,7 +266,7 @@ class PodAnswer:
     held_room: HeldRoom | None = None
     queue: QueueState | None = None
     permit: PermitState | None = None
-    wakes: Sequence[Waking] = ()
+    requeue_events: Sequence[RequeueEvent] = ()
     timeline: Sequence[Step] = ()
     last_attempts: Sequence[Mapping[str, Any]] = ()
     on_node: OnNode | None = None
@@ -284,7 +284,7 @@ class PodAnswer:
             "heldRoom": None if self.held_room is None else self.held_room.as_json(),
             "queue": None if self.queue is None else self.queue.as_json(),
             "permit": None if self.permit is None else self.permit.as_json(),
-            "wakes": [item.as_json() for item in self.wakes],
+            "requeueEvents": [item.as_json() for item in self.requeue_events],
             "timeline": [item.as_json() for item in self.timeline],
             "lastAttempts": list(self.last_attempts),
             "onNode": None if self.on_node is None else self.on_node.as_json(),
@@ -306,7 +306,7 @@ class PodAnswer:
             held_room=None if held is None else HeldRoom.from_json(held),
             queue=None if queue is None else QueueState.from_json(queue),
             permit=None if permit is None else PermitState.from_json(permit),
-            wakes=[Waking.from_json(item) for item in value["wakes"]],
+            requeue_events=[RequeueEvent.from_json(item) for item in value["requeueEvents"]],
             timeline=[Step.from_json(item) for item in value["timeline"]],
             last_attempts=value["lastAttempts"],
             on_node=None if on_node is None else OnNode.from_json(on_node),

@@ -16,7 +16,7 @@ from berth_host.config.host_rules import RULES_1_36, RULES_1_37
 from berth_host.explain.diagnosis import Diagnoses, Diagnosis, Outcome
 from berth_host.explain.group_answer import RepairState
 from berth_host.explain.group_record import GroupRecords
-from berth_host.explain.pod_answer import PermitState, PodState, QueueState, Step, Waking
+from berth_host.explain.pod_answer import PermitState, PodState, QueueState, RequeueEvent, Step
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.model.clock import Clock
 from berth_host.queue import events
@@ -249,10 +249,10 @@ def whereabouts(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> Wher
     return Whereabouts(state=state, info=attempt.queued, attempt=attempt)
 
 
-def wakings(host: AnsweringHost, pod: Pod, plugins: Sequence[str]) -> list[Waking]:
+def requeue_events(host: AnsweringHost, pod: Pod, plugins: Sequence[str]) -> list[RequeueEvent]:
     """Return the events that may requeue the pod, if these plugins rejected it."""
     return [
-        Waking(
+        RequeueEvent(
             plugin=plugin,
             resource=item.resource,
             actions=_words(item.resource, item.action),

@@ -109,8 +109,8 @@ class Extenders:
         """Return the rows of `rows` (positions in `statuses.table`) that all extenders pass, and SUCCESS, or
         the error that ends the attempt.
 
-        Writes refusals to `statuses`, and those of nodes that the snapshot lacks to `cycle.strays`. Nodes
-        that an extender cannot know (`cycle.made_up`) pass it without a call.
+        Writes refusals to `statuses`, and those of nodes that the snapshot lacks to `cycle.unknown_nodes`.
+        Nodes that an extender cannot know (`cycle.made_up`) pass it without a call.
         """
         nodes = statuses.table
         for client in self._filters:
@@ -156,8 +156,8 @@ class Extenders:
         for status, slots in verdict.refused:
             refused, _ = nodes.known_positions(slots)
             statuses.groups[refused] = statuses.group_of(status)
-        if verdict.strays:
-            cycle.strays = {**cycle.strays, **verdict.strays}
+        if verdict.unknown_nodes:
+            cycle.unknown_nodes = {**cycle.unknown_nodes, **verdict.unknown_nodes}
         is_named = np.zeros(nodes.slot_count, dtype=np.bool_)
         is_named[verdict.passed] = True
         passes = is_named.take(asked)
@@ -323,13 +323,13 @@ class _Verdict:
     """An answer to filter, by the slots of a snapshot's nodes.
 
     `names`: the nodes that pass. `passed` (intp[n]): their slots, -1 for unknown names. `refused`: the nodes
-    with each status, as ascending slots. `strays`: refusals of unknown nodes.
+    with each status, as ascending slots. `unknown_nodes`: refusals of unknown nodes.
     """
 
     names: Sequence[str]
     passed: NDArray[np.intp]
     refused: Sequence[tuple[Status, NDArray[np.intp]]]
-    strays: Mapping[str, Status]
+    unknown_nodes: Mapping[str, Status]
     error: str
 
 
@@ -346,7 +346,7 @@ def _verdict(client: ExtenderClient, raw: bytes, nodes: NodeTable) -> _Verdict:
     by_name = client.settings.node_cache_capable
     names = (answer.names if by_name and answer.names is not None else answer.nodes) or ()
     refused: list[tuple[Status, NDArray[np.intp]]] = []
-    strays: dict[str, Status] = {}
+    unknown_nodes: dict[str, Status] = {}
     # As in kube-scheduler, the stronger of two refusals of a node counts, so it comes last.
     for code, texts in (
         (Code.UNSCHEDULABLE, answer.failed),
@@ -355,7 +355,7 @@ def _verdict(client: ExtenderClient, raw: bytes, nodes: NodeTable) -> _Verdict:
         slots_by_text: dict[str, list[int]] = {}
         for (name, text), slot in zip(texts.items(), nodes.slots_of(texts), strict=True):
             if slot < 0:
-                strays[name] = Status(code, (text,), client.name)
+                unknown_nodes[name] = Status(code, (text,), client.name)
             elif text in slots_by_text:
                 slots_by_text[text].append(slot)
             else:
@@ -364,7 +364,8 @@ def _verdict(client: ExtenderClient, raw: bytes, nodes: NodeTable) -> _Verdict:
             (Status(code, (text,), client.name), np.sort(np.asarray(slots, dtype=np.intp)))
             for text, slots in slots_by_text.items()
         ]
-    return _Verdict(names, np.asarray(nodes.slots_of(names), dtype=np.intp), refused, strays, answer.error)
+    slots = np.asarray(nodes.slots_of(names), dtype=np.intp)
+    return _Verdict(names, slots, refused, unknown_nodes, answer.error)
 
 
 def _scores(_: ExtenderClient, raw: bytes, nodes: NodeTable) -> NDArray[np.int64]:

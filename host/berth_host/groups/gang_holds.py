@@ -279,7 +279,7 @@ class GangHolds:
         root, now_s = group.root, self._clock.now_s()
         mine = self._hold_of(root.key)
         if mine is None:
-            self._end("displaced", wakes=False)
+            self._end("displaced", requeues=False)
         since_s = now_s if mine is None else mine.since_s
         hold = Hold(
             key=root.key,
@@ -318,7 +318,7 @@ class GangHolds:
         if root is not None:
             note = f"the group has not started in the time for which it may hold room: {self._text(hold)}"
             self._report(root, self._profile, "Warning", "HoldEnded", note)
-        self._end("timed_out", wakes=False)
+        self._end("timed_out", requeues=False)
 
     def _withdraw(self, key: str, outcome: str, pods: Iterable[Pod]) -> Promised | None:
         """Take a group out of the line, and end its hold. `pods`: the members of its attempt."""
@@ -329,10 +329,10 @@ class GangHolds:
         self._end(outcome, in_attempt=nowhere)
         return Promised(nowhere)
 
-    def _end(self, outcome: str, *, in_attempt: Container[str] = (), wakes: bool = True) -> None:
+    def _end(self, outcome: str, *, in_attempt: Container[str] = (), requeues: bool = True) -> None:
         """End the hold, and take back its nominations.
 
-        `in_attempt`: the uids of members whose nominations the attempt under way changes. `wakes`: let the
+        `in_attempt`: the uids of members whose nominations the attempt under way changes. `requeues`: let the
         next group in line be tried.
         """
         hold = self.current
@@ -347,7 +347,7 @@ class GangHolds:
         for uid in hold.nodes:
             if uid not in in_attempt:
                 self._take_back(uid)
-        if wakes:
+        if requeues:
             head = min(self._ready(), key=lambda one: one.rank, default=None)
             found = None if head is None else self._queue.places.find(head.key)
             if found is not None:

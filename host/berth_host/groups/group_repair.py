@@ -33,7 +33,7 @@ from berth_host.explain.group_answer import RepairState
 from berth_host.groups.gang_minimum import has_condition_of_now, is_of_earlier_group, minimum_before
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, sleep
-from berth_host.model.internal_error import Fate
+from berth_host.model.internal_error import InternalError
 from berth_host.preemption.eligibility import disruption_mark
 from berth_host.preemption.victim_calls import Mark, VictimCalls
 
@@ -83,7 +83,7 @@ class RepairSeams:
     status: PodStatusWriter
     report: Report
     clock: Clock
-    fate: Fate
+    internal_error: InternalError
 
 
 @dataclass(slots=True, eq=False)
@@ -192,7 +192,7 @@ class GroupRepair:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (err := task.exception()) is not None:
-            self._seams.fate.fail(err)
+            self._seams.internal_error.fail(err)
 
     @contextmanager
     def _resting_until(self) -> Iterator[None]:

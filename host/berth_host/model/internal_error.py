@@ -17,7 +17,7 @@ log = get_logger()
 Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
-class Fate:
+class InternalError:
     """The error that ended one host; empty until `fail`. Only the first error is kept."""
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class LoopErrors:
     An InvariantError ends the host. Every exception also goes to the handler that the loop had before.
     """
 
-    def __init__(self, fate: Fate) -> None:
-        self._fate = fate
+    def __init__(self, internal_error: InternalError) -> None:
+        self._internal_error = internal_error
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: Handler | None = None
 
@@ -71,7 +71,7 @@ class LoopErrors:
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, InvariantError):
-            self._fate.fail(error)
+            self._internal_error.fail(error)
         if self._before is not None:
             self._before(loop, context)
         else:

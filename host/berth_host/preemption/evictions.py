@@ -35,7 +35,7 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
-from berth_host.model.internal_error import Fate
+from berth_host.model.internal_error import InternalError
 from berth_host.preemption.evicting_pods import Preempting
 from berth_host.preemption.preemptor import POD, Preemptor
 from berth_host.preemption.victim_calls import Mark, VictimCalls, is_marked_for
@@ -49,7 +49,7 @@ REMEMBERED_VICTIMS: Final = 16384
 """The number of victims whose preemptors are kept for reports. The oldest are dropped first."""
 
 
-class Waker(Protocol):
+class EvictionQueue(Protocol):
     """The methods of the queue that evictions call."""
 
     def activate(self, pods: Iterable[Pod]) -> None:
@@ -82,12 +82,12 @@ class EvictionSeams:
 
     cache: Cache
     pods: PodLister
-    queue: Waker
+    queue: EvictionQueue
     waiting_pods: WaitingPods
     preempting: Preempting
     preempt_binding: Callable[[str, str], bool]
     cycle_ended: Callable[[str], Awaitable[None]]
-    fate: Fate
+    internal_error: InternalError
     metrics: PreemptionMetrics = field(default_factory=PreemptionMetrics)
     rules: HostRules = RULES_1_37
 
@@ -307,7 +307,7 @@ class Evictions:
         else:
             log.error("task.failed", pod=preemptor.key, exc_info=err)
             if isinstance(err, InvariantError):
-                self._seams.fate.fail(err)
+                self._seams.internal_error.fail(err)
         # No event will requeue the pods, so they are tried again even if there is no room.
         self._seams.queue.activate(preemptor.pods)
 
@@ -341,7 +341,7 @@ class Evictions:
         gone = tuple(victim for victim in deleted if victim is not None)
         self.preempting.deleted(preemptor.uid, gone)
         if last_one is None and self._seams.rules.activates_after_undone_victim:
-            # No event of a deletion will wake the preemptor. The victim is in the way until its attempt is
+            # No event of a deletion will requeue the preemptor. The victim is in the way until its attempt is
             # undone, and would be deleted.
             await self._seams.cycle_ended(last.uid)
             self._seams.queue.activate(preemptor.pods)
@@ -394,7 +394,7 @@ class Evictions:
             return
         log.warning("post_filter.change_failed", pod=pods[0].key, problem=str(err))
         if isinstance(err, InvariantError):
-            self._seams.fate.fail(err)
+            self._seams.internal_error.fail(err)
         self._status.event(pods[0], "Warning", "FailedScheduling", "Scheduling", str(err))
         # The event that the plugin expects after its change will not come.
         plugin = err.plugin if isinstance(err, ChangeFailedError) else ""

@@ -159,7 +159,7 @@ async def search_pod(
     scores: bool = True,
 ) -> Found:
     """Return the node that the pod would get among some. The other arguments are those of `ask_pod`."""
-    algorithm = _AmongSome(profile, among)
+    algorithm = _SearchAmong(profile, among)
     asked = _Asked(steps, algorithm, "", None, preempts=False, scores=scores, among=among)
     return await _asked_about(asked, steps, profile, nodes, pod, about)
 
@@ -188,7 +188,7 @@ async def _asked_about(
         about(None)
 
 
-class _AmongSome(Algorithm):
+class _SearchAmong(Algorithm):
     """The search over the nodes of an `Among`."""
 
     def __init__(self, profile: Profile, among: Among) -> None:

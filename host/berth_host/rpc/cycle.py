@@ -396,7 +396,7 @@ class Cycle(CycleRecord):
     """bool by slot: the nodes that only the question knows, as those of templates; None: there is none. An
     extender with nodes of its own (nodeCacheCapable) is not asked about them.
     """
-    strays: Mapping[str, Status] = {}  # replaced, never changed
+    unknown_nodes: Mapping[str, Status] = {}  # replaced, never changed
     """Refusals by HTTP extenders of nodes that the snapshot lacks, by name. Their reasons count."""
     unexplained: Mapping[str, NDArray[np.intp]] = {}  # replaced, never changed
     """The nodes that HTTP extenders left out without a reason: rows of `nodes`, by extender."""

@@ -47,8 +47,8 @@ function head(value) {
     ["Group", queue.group && el("a", { href: groupLink(queue.group) }, queue.group)],
     ["Held room", value.heldRoom && `${count(value.heldRoom.pods, "place")} for ${value.heldRoom.group}`],
     ["Waits at Permit", value.permit && `for ${value.permit.plugins.join(", ")}, until ${clock(value.permit.until, now)}`],
-    ["Wakes", value.wakes.length
-      && [...new Set(value.wakes.map((one) => `${one.resource} ${one.actions.join("|")}`))].join(", ")],
+    ["May be requeued by", value.requeueEvents.length
+      && [...new Set(value.requeueEvents.map((one) => `${one.resource} ${one.actions.join("|")}`))].join(", ")],
   ].map(([name, fact]) => [name, fact || null]));
 }
 

@@ -31,7 +31,7 @@ def test_soak_ends_without_problems() -> None:
     assert account["seed"] == 7
     assert account["bound"] > 100
     # The misfortunes did befall them.
-    kinds = ("killed", "hung", "slowed", "lied", "upgraded", "cluster_cut", "host_killed")
+    kinds = ("killed", "hung", "slowed", "invalid", "upgraded", "cluster_cut", "host_killed")
     assert all(account["kills"][kind] for kind in kinds), account["kills"]
     zero = ("lost_pods", "over_committed_nodes", "leaked_reservations", "double_binds", "leaked_tasks")
     assert [account[name] for name in (*zero, "leaked_fds", "pending")] == [0] * 7

@@ -70,9 +70,9 @@ async def end(running: asyncio.Task[None]) -> None:
         ["kill", "start"],
         ["hold", "go on"],
         [Mood.SLOW, Mood.HONEST],
-        [Mood.LYING, Mood.HONEST, "stop", "start"],
+        [Mood.INVALID, Mood.HONEST, "stop", "start"],
     ],
-    ids=["killed", "hung", "slowed", "lied"],
+    ids=["killed", "hung", "slowed", "invalid"],
 )
 async def test_plugin_is_repaired_after_a_soak_that_ended_during_its_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mended: list[str]

@@ -81,5 +81,5 @@ async def test_call_before_now_does_not_count(tmp_path: Path) -> None:
 
 
 def test_behaviour_is_read_from_a_file(tmp_path: Path) -> None:
-    PluginProcess("SoakFit", tmp_path).behave(Mood.LYING)
-    assert (tmp_path / "SoakFit.mood").read_text() == "lying"
+    PluginProcess("SoakFit", tmp_path).behave(Mood.INVALID)
+    assert (tmp_path / "SoakFit.mood").read_text() == "invalid"

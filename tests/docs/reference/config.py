@@ -93,7 +93,7 @@ def differences() -> str:
 
 
 def emulated_events() -> str:
-    """Return a table of the events that do not wake a pod under emulation, by version and plugin."""
+    """Return a table of the events that do not requeue a pod under emulation, by version and plugin."""
     classes = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     rows = []
     for version, found in EMULATIONS.items():
@@ -101,7 +101,7 @@ def emulated_events() -> str:
             added = _changes(classes[plugin].load().events) - _changes(found.events[plugin])
             if added:
                 rows.append((code(version), code(plugin), codes(sorted(added))))
-    return table(("Version", "Plugin", "Events that do not wake a pod"), rows)
+    return table(("Version", "Plugin", "Events that do not requeue a pod"), rows)
 
 
 def _changes(events: Iterable[EventInterest]) -> set[str]:

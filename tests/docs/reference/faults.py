@@ -27,7 +27,7 @@ ELSEWHERE: Final = (
     "tests/host/app/test_sidecars.py::"
     "test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when_it_goes_on",
     "tests/host/app/test_sidecars.py::"
-    "test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_another_comes",
+    "test_row_24_sidecar_that_answers_wrongly_again_and_again_is_in_quarantine_until_another_comes",
     "tests/host/attach/test_failure_table.py::"
     "test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits",
     "tests/host/attach/test_failure_table.py::test_row_32_child_that_floods_its_output_is_bounded_and_useful",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
+from support.requeue_objects import Json, controller, service
 from support.second_try import SecondTry
-from support.waking_objects import Json, controller, service
 
 OBJECTS: dict[str, Json] = {
     "Service": service("one", app="web"),
@@ -50,7 +50,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-async def test_change_of_a_kind_wakes_the_pod_that_waits_for_it(world: World, kind: str) -> None:
+async def test_change_of_a_kind_requeues_the_pod_that_waits_for_it(world: World, kind: str) -> None:
     assert world.node_of("web") == ""
     world.server.create(OBJECTS[kind])
     await world.settle()

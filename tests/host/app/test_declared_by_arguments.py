@@ -86,7 +86,7 @@ def claim(name: str) -> dict[str, Any]:
 @pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
-async def test_arguments_decide_what_the_plugin_gets_and_what_wakes_its_pods(
+async def test_arguments_decide_what_the_plugin_gets_and_what_requeues_its_pods(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])
@@ -159,7 +159,7 @@ async def test_profiles_have_needs_of_their_own_and_one_node_mode_where_they_sha
 @pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
-async def test_events_of_one_profile_do_not_wake_the_pods_of_another(
+async def test_events_of_one_profile_do_not_requeue_the_pods_of_another(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", plugin_environment()["PYTHONPATH"])

@@ -1,4 +1,4 @@
-"""A plugin that dies, hangs or lies at every call of the contract in turn, under the whole host.
+"""A plugin that dies, hangs or answers wrongly at every call of the contract in turn, under the whole host.
 
 Afterwards every pod is accounted for, every Reserve that did not end in a bound pod has its Unreserve,
 and the plugin's copy of the nodes is the host's.
@@ -24,7 +24,7 @@ from berth_host.rpc.calls import CALLS
 from berth_host.rpc.served.outbox import IDLE_END_S
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
-from support.faulty_plugin import LIES
+from support.faulty_plugin import INVALID
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess
 
@@ -41,8 +41,8 @@ OF_GROUPS = (
 """The calls about groups, which no pod of these tests belongs to: see tests/host/faults/test_groups.py."""
 FAULTS = [
     (rpc, kind)
-    for rpc in LIES
-    for kind in ("die", *(("die-after",) if rpc in EFFECTS else ()), "hang", "lie")
+    for rpc in INVALID
+    for kind in ("die", *(("die-after",) if rpc in EFFECTS else ()), "hang", "invalid")
     if rpc != "Drain"  # asked once, when the host stops: see the last test
     and rpc not in OF_GROUPS
 ]
@@ -290,9 +290,9 @@ def test_faults_cover_every_call_of_the_contract() -> None:
         state_pb2.DESCRIPTOR.services_by_name["StateService"],
     )
     calls = {method.name for service in services for method in service.methods}
-    assert set(LIES) == calls
-    assert {call.rpc for call in CALLS} <= set(LIES)
-    assert {rpc for rpc, _ in FAULTS} == set(LIES) - {"Drain", *OF_GROUPS}
+    assert set(INVALID) == calls
+    assert {call.rpc for call in CALLS} <= set(INVALID)
+    assert {rpc for rpc, _ in FAULTS} == set(INVALID) - {"Drain", *OF_GROUPS}
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ async def test_host_survives_every_fault_at_every_call(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["die", "hang", "lie"])
+@pytest.mark.parametrize("kind", ["die", "hang", "invalid"])
 async def test_host_stops_whatever_the_plugin_does_with_drain(
     tmp_path: Path, impatient: None, kind: str
 ) -> None:

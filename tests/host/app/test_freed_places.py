@@ -1,5 +1,5 @@
-"""A place that a pod held without being bound wakes the pods that wait for it: promised volumes and reserved
-devices that are given back, and nominations that are freed. In process and served.
+"""Pods are requeued when another pod frees a place that it held without being bound: promised volumes and
+reserved devices that are given back, and nominations that are freed. In process and served.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from support.hosts import World, pod
-from support.served import default_plugin_server
-from support.waiting import until
-from support.waking_objects import (
+from support.requeue_objects import (
     DEVICE_CLASSES,
     Json,
     claim,
@@ -33,7 +31,9 @@ from support.waking_objects import (
     storage,
     volume,
 )
-from support.waking_situations import BINDING, DEVICES, FIT, Situations
+from support.requeue_situations import BINDING, DEVICES, FIT, Situations
+from support.served import default_plugin_server
+from support.waiting import until
 
 DELAYED = storage(
     "StorageClass",
@@ -122,7 +122,7 @@ def reject(world: World) -> None:
         pytest.param(DEVICES, SHARED, id="a claim that both pods name"),
     ],
 )
-async def test_pod_is_woken_when_another_gives_its_reservation_back(
+async def test_pod_is_requeued_when_another_gives_its_reservation_back(
     situations: Situations, objects: Sequence[Json], leave: Callable[[World], None], endpoint: str
 ) -> None:
     text = situations.configuration(endpoint).replace("enabled: [", "enabled: [{name: HoldsOnce}, ", 1)
@@ -138,7 +138,7 @@ async def test_pod_is_woken_when_another_gives_its_reservation_back(
         assert world.node_of("other") == "n1"
 
 
-async def test_pod_is_woken_when_a_nominated_pod_is_deleted() -> None:
+async def test_pod_is_requeued_when_a_nominated_pod_is_deleted() -> None:
     victim = lingering(on("n1", "low", cpu="3"))
     objects = [node("n1"), victim, pod("holder", cpu="4", priority=10), pod("other", cpu="1", priority=1)]
     async with World(objects) as world:

@@ -28,8 +28,8 @@ from support.fuzzing import share
 from support.groups import GROUPS, members, pod_group
 from support.honest_answers import NAME, HonestAnswers
 from support.hosts import World, node, pod
-from support.lying_channel import REPLIES
 from support.mutations import spoilt
+from support.raw_channel import REPLIES
 from support.scripted_plugin import WAYS, ScriptedPlugin, descriptor
 
 POINTS: Final = (

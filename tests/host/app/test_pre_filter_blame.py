@@ -1,5 +1,5 @@
 """The nodes that a PreFilter plugin rules out, in process and served: the plugin is to blame for them in the
-queue, the metrics and the diagnosis, its events wake the pod, and preemption leaves these nodes alone."""
+queue, the metrics and the diagnosis, its events requeue the pod, and preemption leaves these nodes alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rows_of(world: World, name: str) -> dict[str, tuple[str, ...]]:
 
 
 def blamed(world: World, name: str) -> set[str]:
-    """Return the plugins whose events wake the pod."""
+    """Return the plugins whose events requeue the pod."""
     found = world.host.queue.places.find(f"default/{name}")
     assert found is not None
     assert isinstance(found[1], QueuedPodInfo)
@@ -128,7 +128,7 @@ async def test_nodes_that_pre_filter_excludes_are_rejected_by_its_plugin(
 
 
 @each_transport
-async def test_events_of_the_narrowing_plugin_wake_the_pod(transport: str, tmp_path: Path) -> None:
+async def test_events_of_the_narrowing_plugin_requeue_the_pod(transport: str, tmp_path: Path) -> None:
     objects = [*NODES, pod("lost", labels={"Left": "gone"})]
     async with narrowing_world(transport, tmp_path, objects) as world:
         await world.settle()

@@ -126,7 +126,7 @@ async def test_configuration_that_cannot_be_used_changes_nothing() -> None:
         world.server.create(pod("later"))
         await world.settle()
         assert "0/2 nodes are available: 2 all of them." in world.message_of("later")
-        assert old.fate.error is None
+        assert old.internal_error.error is None
 
 
 async def test_pod_that_was_bound_just_now_is_not_scheduled_again() -> None:
@@ -222,7 +222,7 @@ async def test_kind_that_the_cluster_does_not_hand_over_refuses_the_configuratio
         world.server.create(pod("later"))
         await world.settle()
         assert "1 all of them" in world.message_of("later")
-        assert old.fate.error is None
+        assert old.internal_error.error is None
 
 
 async def test_pods_that_wait_on_permit_are_tried_again_by_the_new_host() -> None:

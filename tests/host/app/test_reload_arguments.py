@@ -80,7 +80,7 @@ async def test_reload_with_refused_arguments_changes_nothing(
         with pytest.raises(PluginLoadError, match=r"plugin Limits \(.*\) cannot be loaded: .*" + words):
             await reloaded(world, where, path, limit)
         assert world.host is old
-        assert old.is_leading and old.fate.error is None  # one state
+        assert old.is_leading and old.internal_error.error is None  # one state
         # The same attachments to the same instances, which still count: one place is left.
         after = world.host.conditions()
         assert [(one.state, one.instance_id) for one in after] == [

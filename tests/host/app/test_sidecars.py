@@ -1,4 +1,4 @@
-"""Sidecars under a whole host: they come, are replaced, hang and lie, and what a user sees of it."""
+"""Sidecars under a whole host: they come, are replaced, hang, answer wrongly, and what a user sees."""
 
 from __future__ import annotations
 
@@ -168,25 +168,25 @@ async def test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when
 
 
 @pytest.mark.slow
-async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_another_comes(
+async def test_row_24_sidecar_that_answers_wrongly_again_and_again_is_in_quarantine_until_another_comes(
     tmp_path: Path,
 ) -> None:
-    liar = PluginProcess(tmp_path / "liar.sock", "support.lying_plugin:Echo")
+    invalid = PluginProcess(tmp_path / "invalid.sock", "support.invalid_plugin:Echo")
     text = configuration(tmp_path, deadline="5s")
     async with World(cluster(0), configuration=text, own_pod=OWN_POD) as world:
         try:
-            await liar.start()
-            await until(lambda: states(world).get("liar.sock") == "Active")
+            await invalid.start()
+            await until(lambda: states(world).get("invalid.sock") == "Active")
             for number in range(VIOLATIONS):
                 world.cluster.server.create(pod(f"p{number}"))
             await world.settle()
-            await until(lambda: states(world)["liar.sock"] == "Quarantined")
+            await until(lambda: states(world)["invalid.sock"] == "Quarantined")
             found = plugin(world)
             assert "broke the contract 3 times within 60 s" in found["attachment"]["reason"]
             assert not found["available"]
             assert found["violations"] == 3
             async with sidecar(world, tmp_path, "honest"):
-                assert states(world) == {"honest.sock": "Active", "liar.sock": "Quarantined"}
+                assert states(world) == {"honest.sock": "Active", "invalid.sock": "Quarantined"}
                 assert plugin(world)["attachment"]["place"].endswith("/honest.sock")
                 assert plugin(world)["available"]
                 world.cluster.server.create(pod("after"))
@@ -198,7 +198,7 @@ async def test_row_24_sidecar_that_lies_again_and_again_is_in_quarantine_until_a
                 ("Normal", "PluginActive"),
             ]
         finally:
-            await liar.kill()
+            await invalid.kill()
 
 
 @pytest.mark.long

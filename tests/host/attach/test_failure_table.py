@@ -220,7 +220,7 @@ async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_the_one_deadli
         assert len(rounds) > 2
 
 
-LIES: dict[str, tuple[str, Any, str]] = {
+INVALID: dict[str, tuple[str, Any, str]] = {
     "unknown node": (
         "Filter",
         scheduling_pb2.FilterResponse(
@@ -266,11 +266,11 @@ LIES: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("invalid", INVALID)
 async def test_row_24_answer_that_violates_the_contract_is_refused_counted_and_named(
-    tmp_path: Path, lie: str
+    tmp_path: Path, invalid: str
 ) -> None:
-    rpc, reply, words = LIES[lie]
+    rpc, reply, words = INVALID[invalid]
     points = ("FILTER", "POST_FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
     plugin = ScriptedPlugin(descriptor("Demo", *points))
     plugin.on(rpc, lambda _: reply)

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from support.attached import AttachedHost, wanted
 from support.fuzzing import STEPS, share
 from support.honest_answers import NAME, HonestAnswers
-from support.lying_channel import LyingChannel
 from support.mutations import spoilt
+from support.raw_channel import RawChannel
 
 PLACE = Place(endpoint="unix:///nowhere/p.sock", plugins=(wanted(NAME),), transport=Transport.UNARY)
 NO_WORDS = "the host failed to attach it"
@@ -67,7 +67,7 @@ async def attached(rpc: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
         return Peer()
 
     monkeypatch.setattr(attachment, "peer_at", no_socket)
-    monkeypatch.setattr(attachment, "dial", lambda endpoint, place: LyingChannel(answer))
+    monkeypatch.setattr(attachment, "dial", lambda endpoint, place: RawChannel(answer))
     host = AttachedHost([PLACE])
     (place,) = host.attachments.places
     try:

@@ -16,7 +16,7 @@ from support.hosts import World, node, pod
 POD = make_pod("web", uid="u", node="n1")
 
 
-class Told:
+class RecordedRivals:
     """The warnings of a `Rivals`, and the events that it wrote."""
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class Told:
 
 
 def test_host_that_does_not_lead_says_nothing() -> None:
-    told = Told()
+    told = RecordedRivals()
     assert told.bound_at(0, 1000) == []
     assert (told.events, told.rivals.count) == ([], 0)
 
 
 def test_bindings_that_an_earlier_leader_had_sent_are_no_news() -> None:
-    told = Told()
+    told = RecordedRivals()
     told.clock.advance_to(100)
     told.rivals.begin()
     assert told.bound_at(100, 100 + GRACE_S - 0.1) == []
@@ -49,7 +49,7 @@ def test_bindings_that_an_earlier_leader_had_sent_are_no_news() -> None:
 
 
 def test_one_warning_a_minute_counts_the_pods_since_the_last() -> None:
-    told = Told()
+    told = RecordedRivals()
     told.rivals.begin()
     assert told.bound_at(30, 31, 40, 30 + PAUSE_S - 1, 30 + PAUSE_S, 500) == [1, 4, 1]
     assert told.rivals.count == 6
@@ -57,7 +57,7 @@ def test_one_warning_a_minute_counts_the_pods_since_the_last() -> None:
 
 
 def test_warning_names_the_pod_and_the_cure() -> None:
-    told = Told()
+    told = RecordedRivals()
     told.rivals.begin()
     with capture_logs() as lines:
         told.clock.advance_to(GRACE_S)

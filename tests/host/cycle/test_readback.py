@@ -21,7 +21,7 @@ Answer = str | None | Exception
 AWAY = UnavailableError("pods", "default/web", "etcd is away")
 
 
-class Told:
+class AnsweringCluster:
     """A cluster that answers `get` as the test says; the last answer stands. `calls`: when each came."""
 
     def __init__(self, *answers: Answer) -> None:
@@ -52,13 +52,13 @@ class Told:
 
 @pytest.mark.parametrize("node", ["n0", "", None])
 async def test_first_answer_about_the_pod_is_final(node: str | None) -> None:
-    told = Told(node)
+    told = AnsweringCluster(node)
     assert await told.run(told.read_back.node_of(POD)) == node
     assert told.calls == [0.0]
 
 
 async def test_failed_read_of_the_pod_is_repeated_after_growing_pauses() -> None:
-    told = Told(*[AWAY] * 9, ValueError("nonsense"), "n0")
+    told = AnsweringCluster(*[AWAY] * 9, ValueError("nonsense"), "n0")
     assert await told.run(told.read_back.node_of(POD)) == "n0"
     pauses = [after - before for before, after in zip(told.calls, told.calls[1:], strict=False)]
     assert pauses[:3] == pytest.approx([FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S])
@@ -67,7 +67,7 @@ async def test_failed_read_of_the_pod_is_repeated_after_growing_pauses() -> None
 
 
 async def test_read_of_the_pod_is_not_repeated_after_an_invariant_error() -> None:
-    told = Told(InvariantError("two and two are five"))
+    told = AnsweringCluster(InvariantError("two and two are five"))
     with pytest.raises(InvariantError):
         await told.run(told.read_back.node_of(POD))
     assert len(told.calls) == 1
@@ -85,12 +85,12 @@ async def test_read_of_the_pod_is_not_repeated_after_an_invariant_error() -> Non
 async def test_claimed_binding_is_checked_until_the_pod_has_a_node(
     answers: tuple[Answer, ...], found: str | None
 ) -> None:
-    told, cycle = Told(*answers), cycle_of(POD, ["n0"])
+    told, cycle = AnsweringCluster(*answers), cycle_of(POD, ["n0"])
     assert await told.run(told.read_back.comes_to(POD, cycle)) == found
     assert not cycle.idle
 
 
 async def test_claimed_binding_without_a_node_fails_after_its_time() -> None:
-    told, cycle = Told(""), cycle_of(POD, ["n0"])
+    told, cycle = AnsweringCluster(""), cycle_of(POD, ["n0"])
     assert await told.run(told.read_back.comes_to(POD, cycle)) == ""
     assert CLAIM_S <= told.calls[-1] <= CLAIM_S + MAX_PAUSE_S

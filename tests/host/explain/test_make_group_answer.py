@@ -57,7 +57,7 @@ async def test_gang_that_does_not_fit_names_members_missing_and_what_the_next_on
         assert [one.text for one in last.unfit.nearest] == ["node b lacks 1 CPU", "node a lacks 2 CPU"]
         assert found.queue is not None
         assert (found.queue.group, found.queue.group_members) == ("podgroup/default/g", 6)
-        assert "NodeResourcesFit" in {one.plugin for one in found.wakes}
+        assert "NodeResourcesFit" in {one.plugin for one in found.requeue_events}
 
 
 async def test_placed_gang_is_scheduled_and_lacks_nothing() -> None:
@@ -104,7 +104,7 @@ async def test_gated_group_names_the_plugin_and_what_opens_it() -> None:
         assert found.as_json()["members"]["notCreated"] == 1
         assert found.queue is not None
         assert found.queue.gated_by == "GangScheduling"
-        opening = {(one.plugin, one.resource, one.actions) for one in found.wakes}
+        opening = {(one.plugin, one.resource, one.actions) for one in found.requeue_events}
         assert ("GangScheduling", "UnscheduledPod", ("add",)) in opening
         assert found.last is None
         world.server.create(member("g-2", "g"))

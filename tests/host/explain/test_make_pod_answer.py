@@ -81,7 +81,7 @@ async def test_pod_that_waits_on_permit_names_plugin_node_and_time(transport: st
         assert "rejected due to timeout after waiting 1m0s at plugin Holding" in _text(again, "rejected")
 
 
-async def test_pod_that_cannot_fit_has_rejections_shortages_and_the_events_that_wake_it() -> None:
+async def test_pod_that_cannot_fit_has_rejections_shortages_and_the_events_that_requeue_it() -> None:
     objects = [node("a", cpu="2"), node("b", cpu="4"), pod("huge", cpu="6")]
     async with World(objects) as world:
         await world.settle()
@@ -94,7 +94,7 @@ async def test_pod_that_cannot_fit_has_rejections_shortages_and_the_events_that_
         assert [item.text for item in explanation.nearest] == ["node b lacks 2 CPU", "node a lacks 4 CPU"]
         assert found.queue is not None
         assert found.queue.rejected_by == ("NodeResourcesFit",)
-        assert {item.plugin for item in found.wakes} == {"NodeResourcesFit"}
+        assert {item.plugin for item in found.requeue_events} == {"NodeResourcesFit"}
 
 
 async def test_resource_that_node_resources_fit_leaves_out_is_no_shortage() -> None:
@@ -111,7 +111,9 @@ async def test_resource_that_node_resources_fit_leaves_out_is_no_shortage() -> N
         assert found.on_node is not None
         assert found.on_node.text.endswith("; node a lacks 1 a.b/nic and 4 CPU")
         assert [
-            (item.resource, item.actions, item.asks) for item in found.wakes if "/" not in item.resource
+            (item.resource, item.actions, item.asks)
+            for item in found.requeue_events
+            if "/" not in item.resource
         ] == [
             ("AssignedPod", ("delete", "update.scaleDown"), True),
             ("TargetPod", ("update.scaleDown",), True),

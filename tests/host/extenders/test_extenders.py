@@ -287,7 +287,7 @@ async def test_refusals_of_unknown_nodes_are_strays() -> None:
     }
     async with asking(lambda *_: said(result)) as extender:
         assert await extender.filter() == (list(NODES), "")
-        assert {name: status.message for name, status in extender.cycle.strays.items()} == {
+        assert {name: status.message for name, status in extender.cycle.unknown_nodes.items()} == {
             "z": "gone",
             "y": "x",
         }

@@ -1,4 +1,4 @@
-"""Rows 36 and 37 of the failure table, with real processes: a plugin dies or lies in a group's cycle."""
+"""Rows 36 and 37 of the failure table, with real processes: a plugin dies or answers wrongly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_row_37_wrong_answer_about_a_group_is_a_violation_that_the_group_n
     rpc: str, tmp_path: Path
 ) -> None:
     plugin = GroupingProcess(tmp_path)
-    plugin.arm(rpc, "lie")
+    plugin.arm(rpc, "invalid")
     async with running(plugin), world(plugin, *GROUP_OF_THREE) as host:
         await in_time(lambda: condition_of(host, "g")[0] == "False")
         status, reason, message = condition_of(host, "g")

@@ -118,13 +118,13 @@ async def test_row_26_a_token_of_an_earlier_attachment_or_for_another_plugin_is_
 @pytest.mark.long
 async def test_row_24_a_plugin_in_quarantine_cannot_ask_its_host_either(tmp_path: Path) -> None:
     """What breaks the contract decides about no pod: not by answers, and not by calls of its own."""
-    liar = RawPlugin(tmp_path / "liar", descriptor("Raw", "RESERVE", "PERMIT", handle_client=True))
-    liar.on("Reserve", scheduling_pb2.ReserveResponse())
-    text = configuration(liar, Raw="reserve permit")
-    async with running(liar), World([node("n0")], configuration=text) as world:
+    invalid = RawPlugin(tmp_path / "invalid", descriptor("Raw", "RESERVE", "PERMIT", handle_client=True))
+    invalid.on("Reserve", scheduling_pb2.ReserveResponse())
+    text = configuration(invalid, Raw="reserve permit")
+    async with running(invalid), World([node("n0")], configuration=text) as world:
         await in_time(lambda: attached(world, "Raw"))
         (place,) = world.host.attachments.attached_places.places
-        handle = liar.requests("Configure")[-1].handle
+        handle = invalid.requests("Configure")[-1].handle
         assert await waiting_pods(handle, "Raw") is grpc.StatusCode.OK
         for number in range(3):
             world.server.create(pod(f"p{number}"))
@@ -133,8 +133,8 @@ async def test_row_24_a_plugin_in_quarantine_cannot_ask_its_host_either(tmp_path
             assert await waiting_pods(handle, "Raw") is grpc.StatusCode.PERMISSION_DENIED
         (reason,) = [line["reason"] for line in lines if line["event"] == "audit.call_refused"]
         assert reason == "the token is for no plugin any more: they are in quarantine"
-        liar.on("Reserve", None)
-        await liar.restart()
+        invalid.on("Reserve", None)
+        await invalid.restart()
         await in_time(lambda: attached(world, "Raw"))
-        fresh = liar.requests("Configure")[-1].handle
+        fresh = invalid.requests("Configure")[-1].handle
         assert await waiting_pods(fresh, "Raw") is grpc.StatusCode.OK

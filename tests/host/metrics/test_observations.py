@@ -114,7 +114,7 @@ async def test_a_busy_host_shows_the_series_of_kube_scheduler(monkeypatch: pytes
                 known |= {"incomplete", "pending"}
             extra = shown.label_values(name)[label] - known
             # The victim that was marked; in the recording no pod waited for such an event. Pods wait for
-            # namespaces here, which kube-scheduler does not let wake them.
+            # namespaces here, which kube-scheduler does not let requeue them.
             assert extra <= {"AssignedPodUpdate", "NamespaceAdd"}, (name, extra)
     points = shown.label_values("scheduler_framework_extension_point_duration_seconds")["extension_point"]
     recorded_points = set(

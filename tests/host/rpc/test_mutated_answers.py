@@ -56,8 +56,8 @@ from structlog.testing import capture_logs
 from support.attached import PROFILE, ClusterState
 from support.fuzzing import PARTS, STEPS, share
 from support.honest_answers import NAME, HonestAnswers
-from support.lying_channel import REPLIES, LyingChannel, lying_link
 from support.mutations import spoilt
+from support.raw_channel import REPLIES, RawChannel, raw_link
 
 NODES = 11
 NODE_CODES = VERDICT_CODES
@@ -126,8 +126,8 @@ class Asked:
         self.group = GroupCycle("group-1", GROUP, PROFILE, version=STATE.version, budget_s=60.0)
         self._rpc, self._rng, self._spoil = rpc, rng, spoil
         self._answers = HonestAnswers(rng, LOW, names=mode is NodeMode.NAMES, normalization=how)
-        self.channel = LyingChannel(self._answer)
-        self.link = lying_link(self.channel, InstanceFeed(STATE, NEEDS))
+        self.channel = RawChannel(self._answer)
+        self.link = raw_link(self.channel, InstanceFeed(STATE, NEEDS))
         self.link.held = STATE.version
         self.transport = GrpcTransport(self.link, self.descriptor, PROFILE, Outbox(NAME))
         points = (

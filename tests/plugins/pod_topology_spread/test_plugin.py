@@ -1,5 +1,5 @@
-"""PodTopologySpread: what wakes a rejected pod, what bad input gets, arguments and gates. What it decides is
-held to plain rules in `test_spread_rules`.
+"""PodTopologySpread: what requeues a rejected pod, bad input, arguments and gates. What it decides is held
+to plain rules in `test_spread_rules`.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ async def test_gate_switches_match_label_keys_off(ask: Ask) -> None:
     assert await ask.filter(off, by_version, table) == [REASON_SKEW, SUCCESS]
 
 
-# --- what wakes a rejected pod -----------------------------------------------------------------------
+# --- what requeues a rejected pod -----------------------------------------------------------------------
 
 HONORS = constraint(nodeTaintsPolicy="Honor")
 

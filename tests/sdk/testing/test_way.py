@@ -39,13 +39,13 @@ TURNS = 300
 """The turns of the event loop after which the host waits only for time to pass."""
 
 
-class Told(Plugin):
+class ScriptedPlugin(Plugin):
     """Records every call and returns the scenario's answer; SUCCESS where the scenario has none."""
 
     events = ()
     answers: Mapping[str, Any]
     log: list[str]
-    made: dict[str, Told]
+    made: dict[str, ScriptedPlugin]
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)
@@ -72,7 +72,7 @@ def by_pod(log: list[str]) -> dict[str, list[str]]:
 
 
 def asked(point: str) -> Callable[..., Any]:
-    def call(self: Told, state: CycleState, pod: Pod, *_: Any) -> Any:
+    def call(self: ScriptedPlugin, state: CycleState, pod: Pod, *_: Any) -> Any:
         return self._answer(point, state, pod)
 
     if point == "pre_bind":
@@ -80,12 +80,12 @@ def asked(point: str) -> Callable[..., Any]:
     return lambda self, state, pod, node_name: call(self, state, pod)
 
 
-def classes(plugins: Answers, log: list[str], made: dict[str, Told]) -> list[type]:
+def classes(plugins: Answers, log: list[str], made: dict[str, ScriptedPlugin]) -> list[type]:
     found = []
     for name, answers in plugins.items():
         fresh = {k: list(v) if isinstance(v, list) else v for k, v in answers.items()}
         points = {point: asked(point) for point in (*answers, "reserve", "unreserve", "post_bind")}
-        found.append(type(name, (Told,), {**points, "answers": fresh, "log": log, "made": made}))
+        found.append(type(name, (ScriptedPlugin,), {**points, "answers": fresh, "log": log, "made": made}))
     return found
 
 
@@ -128,7 +128,7 @@ class Driver(Protocol):
     """A host: the test host or the real one."""
 
     log: list[str]
-    made: dict[str, Told]
+    made: dict[str, ScriptedPlugin]
 
     async def place(self, name: str) -> None: ...
     async def advance(self, seconds: float) -> None: ...
@@ -167,7 +167,7 @@ async def play(driver: Driver, steps: Sequence[Step]) -> None:
 class Pretended:
     def __init__(self, plugins: Answers) -> None:
         self.log = list[str]()
-        self.made = dict[str, Told]()
+        self.made = dict[str, ScriptedPlugin]()
         first, *others = classes(plugins, self.log, self.made)
         self.host = PluginHost(first, nodes=[make_node("n1")], beside=others)
         self.attempts: dict[str, Attempt] = {}
@@ -206,7 +206,7 @@ class Pretended:
 class Real:
     def __init__(self, plugins: Answers) -> None:
         self.log = list[str]()
-        self.made = dict[str, Told]()
+        self.made = dict[str, ScriptedPlugin]()
         enabled = "".join(f"      - name: {name}\n" for name in plugins)
         binders = "".join(f"      - name: {name}\n" for name in plugins if "bind" in plugins[name])
         configuration = (
@@ -256,10 +256,10 @@ class Real:
 # --- the scenarios ---------------------------------------------------------------------------------
 
 
-def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResult]:
+def early(what: str, *more: str) -> Callable[[ScriptedPlugin, CycleState, Pod], PermitResult]:
     """Return a Permit that decides about its own pod before it returns WAIT."""
 
-    def permit(self: Told, state: CycleState, pod: Pod) -> PermitResult:
+    def permit(self: ScriptedPlugin, state: CycleState, pod: Pod) -> PermitResult:
         waiting = WaitingPod(
             pod=pod, cycle_id=state.cycle_id, node_name="n1", pending_plugins=(), deadline_s=0.0
         )
@@ -269,10 +269,10 @@ def early(what: str, *more: str) -> Callable[[Told, CycleState, Pod], PermitResu
     return permit
 
 
-def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResult]:
+def seen_deleted(last: Status) -> Callable[[ScriptedPlugin, CycleState, Pod], PreBindResult]:
     """Return a PreBind that waits until the pod is deleted, and then returns `last`."""
 
-    def pre_bind(self: Told, state: CycleState, pod: Pod) -> PreBindResult:
+    def pre_bind(self: ScriptedPlugin, state: CycleState, pod: Pod) -> PreBindResult:
         if not state.pod_deleted:
             return PreBindResult(Status.success(), ask_again_after_s=2.0)
         self.log.append(f"{type(self).__name__} sees that {pod.name} was deleted")
@@ -281,10 +281,10 @@ def seen_deleted(last: Status) -> Callable[[Told, CycleState, Pod], PreBindResul
     return pre_bind
 
 
-def ends_all(what: str, *more: str) -> Callable[[Told, CycleState, Pod], Status]:
+def ends_all(what: str, *more: str) -> Callable[[ScriptedPlugin, CycleState, Pod], Status]:
     """Return a call that decides about every pod at Permit."""
 
-    def point(self: Told, state: CycleState, pod: Pod) -> Status:
+    def point(self: ScriptedPlugin, state: CycleState, pod: Pod) -> Status:
         for waiting in self.handle.waiting_pods():
             self.decide(what, waiting, *more)
         return Status.success()

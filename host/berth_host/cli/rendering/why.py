@@ -12,7 +12,7 @@ from berth_host.cli.rendering.columns import columns, count_of
 from berth_host.explain.diagnosis import NodeScore
 from berth_host.explain.explanation import Explanation, RejectedNodes
 from berth_host.explain.nearest_fit import Shortage
-from berth_host.explain.pod_answer import HeldRoom, PodAnswer, PodState, QueueState, Waking
+from berth_host.explain.pod_answer import HeldRoom, PodAnswer, PodState, QueueState, RequeueEvent
 
 _SHOWN_NODES: Final = 4
 _SHOWN_SHORTAGES: Final = 3
@@ -127,8 +127,8 @@ def pod_answer_text(answer: PodAnswer) -> str:
     if answer.on_node is not None:
         parts.append(f"WHY NOT ON {answer.on_node.node}\n  {answer.on_node.text}")
     parts += attempt_parts(explanation)
-    if answer.wakes:
-        parts.append("MAY BE REQUEUED BY\n" + wakes_table(answer.wakes))
+    if answer.requeue_events:
+        parts.append("MAY BE REQUEUED BY\n" + requeue_events_table(answer.requeue_events))
     if len(answer.last_attempts) > 1:
         parts.append("LAST ATTEMPTS\n" + _attempts(answer.last_attempts))
     if answer.timeline:
@@ -186,7 +186,7 @@ def held_room_text(room: HeldRoom, *, has_times: bool) -> str:
     return "\n".join(lines)
 
 
-def wakes_table(wakes: Sequence[Waking]) -> str:
+def requeue_events_table(requeue_events: Sequence[RequeueEvent]) -> str:
     """Return the table of the events that may requeue an entity."""
     rows = [
         (
@@ -195,7 +195,7 @@ def wakes_table(wakes: Sequence[Waking]) -> str:
             ", ".join(item.actions),
             "if the plugin's hint says so" if item.asks else "always",
         )
-        for item in wakes
+        for item in requeue_events
     ]
     return columns(("REJECTED BY", "RESOURCE", "CHANGE", "HELPS"), rows, indent=2)
 

@@ -7,7 +7,7 @@ from typing import Final
 from berth_sdk.rfc3339 import format_time
 
 from berth_host.cli.rendering.columns import columns, count_of
-from berth_host.cli.rendering.why import attempt_parts, held_room_text, queue_lines, wakes_table
+from berth_host.cli.rendering.why import attempt_parts, held_room_text, queue_lines, requeue_events_table
 from berth_host.explain.group_answer import Counted, GroupAnswer, GroupWhere, LastAttempt, RepairState
 
 _STATES: Final = {
@@ -53,9 +53,9 @@ def group_answer_text(answer: GroupAnswer, *, has_times: bool = True) -> str:
         parts.append("GROUPS\n" + columns(("GROUP", "KIND", "MEMBERS"), rows, indent=2))
     if answer.last is not None:
         parts += _attempt_parts(answer.last, answer)
-    if answer.wakes:
+    if answer.requeue_events:
         title = "MAY BE OPENED BY" if answer.state is GroupWhere.GATED else "MAY BE REQUEUED BY"
-        parts.append(f"{title}\n{wakes_table(answer.wakes)}")
+        parts.append(f"{title}\n{requeue_events_table(answer.requeue_events)}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,6 +1,6 @@
 """`KubeLeases`: the calls of `lease.Leases` to a real API server. Made by `process`.
 
-It has its own client, so that a renewal never waits behind bindings for the rate limit. Source: golden
+It has its own client, so that a renewal never waits behind bindings for the rate limit. Source:
 recordings of kube-scheduler 1.36.2 (`timeout=5s`, and a LeaderElection event of the core API);
 `k8s.io/client-go/tools/leaderelection/resourcelock`.
 """

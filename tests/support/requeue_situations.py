@@ -1,8 +1,8 @@
 """Clusters on which a pod waits that one default plugin rejects, and the changes that may let it in.
 
 `outcome` makes one change on a whole host, and asks a host that starts after the change where it would put
-the pod. The plugin runs in process, or in another process at `endpoint`. Used by `test_waking` and
-`test_missed_wakes`.
+the pod. The plugin runs in process, or in another process at `endpoint`. Used by `test_requeued_pods` and
+`test_missed_requeues`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from berth_host.plugins.registry import ClassRegistry, points_of_class
 from berth_sdk.kube_object import ObjectRef
 from support.hosts import World, pod
-from support.waking_objects import (
+from support.requeue_objects import (
     DEVICE_CLASSES,
     FEATURE,
     GPU,

@@ -1,7 +1,7 @@
 """A channel in memory to a plugin that answers at once, with any bytes.
 
-    channel = LyingChannel(lambda rpc, request: raw)
-    link = lying_link(channel, feed)
+    channel = RawChannel(lambda rpc, request: raw)
+    link = raw_link(channel, feed)
 
 `asked` counts the calls. A reply that cannot be read is None to a stub, as it is with grpc.aio.
 """
@@ -28,7 +28,7 @@ REPLIES: dict[str, Any] = {method.name: GetMessageClass(method.output_type) for 
 """The type of the reply to each call of the contract."""
 
 
-class LyingChannel:
+class RawChannel:
     """As much of `grpc.aio.Channel` as stubs need."""
 
     def __init__(self, answer: Answer) -> None:
@@ -78,7 +78,7 @@ class LyingChannel:
             return None
 
 
-def lying_link(channel: LyingChannel, feed: StateFeed | None) -> InstanceLink:
+def raw_link(channel: RawChannel, feed: StateFeed | None) -> InstanceLink:
     """Return a link to it, attached already."""
-    identity = LinkIdentity(instance_id=INSTANCE, attachment_id="lying", endpoint="memory:")
+    identity = LinkIdentity(instance_id=INSTANCE, attachment_id="raw", endpoint="memory:")
     return InstanceLink(cast(grpc.aio.Channel, channel), identity, feed, lambda: None)

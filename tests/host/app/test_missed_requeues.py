@@ -1,6 +1,7 @@
 """Single changes that let a rejected pod in: those that kube-scheduler 1.36 misses, and guards.
 
-Each is tried in process and served, and `MISSED` with a host that emulates 1.36 as well. See `test_waking`.
+Each is tried in process and served, and `MISSED` with a host that emulates 1.36 as well. See
+`test_requeued_pods`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
-from support.served import default_plugin_server
-from support.waking_objects import (
+from support.requeue_objects import (
     DEVICE_CLASSES,
     TEAM,
     Json,
@@ -41,7 +41,7 @@ from support.waking_objects import (
     volume,
     waiter,
 )
-from support.waking_situations import (
+from support.requeue_situations import (
     AFFINITY,
     BINDING,
     CORDONS,
@@ -64,6 +64,7 @@ from support.waking_situations import (
     key_of,
     outcome,
 )
+from support.served import default_plugin_server
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +397,7 @@ def endpoint(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("name", [*MISSED, *CAUGHT])
-async def test_a_change_that_lets_the_pod_in_wakes_it(name: str, endpoint: str) -> None:
+async def test_a_change_that_lets_the_pod_in_requeues_it(name: str, endpoint: str) -> None:
     case = {**MISSED, **CAUGHT}[name]
     seen = await outcome(case.situations, case.waiting, case.before, case.step, endpoint)
     assert seen == (False, True, True)

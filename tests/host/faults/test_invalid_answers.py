@@ -18,7 +18,7 @@ from support.scripted_plugin import decided, descriptor
 pytestmark = pytest.mark.slow
 
 ANOTHER = pb.ReplyContext(cycle_id="another", status=decided().status)
-LIES: dict[str, tuple[str, Message, str]] = {
+INVALID: dict[str, tuple[str, Message, str]] = {
     "unknown node": (
         "Filter",
         scheduling_pb2.FilterResponse(
@@ -63,7 +63,7 @@ LIES: dict[str, tuple[str, Message, str]] = {
 POINTS = "filter score reserve permit preBind bind"
 
 
-def liar(folder: Path) -> RawPlugin:
+def invalid_plugin(folder: Path) -> RawPlugin:
     names = ("FILTER", "POST_FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
     plugin = RawPlugin(folder, descriptor("Raw", *names))
     plugin.on("Score", scheduling_pb2.ScoreResponse(scores=scheduling_pb2.Scores(dense=[1, 1])))
@@ -78,26 +78,28 @@ def strict(plugin: RawPlugin, points: str) -> str:
     return text
 
 
-async def test_row_24_a_lie_is_refused_counted_and_named_and_the_policy_applies(tmp_path: Path) -> None:
+async def test_row_24_invalid_answer_is_refused_counted_and_named_and_the_policy_applies(
+    tmp_path: Path,
+) -> None:
     """Each to a host of its own: the third would put the instance into quarantine."""
-    plugin = liar(tmp_path)
+    plugin = invalid_plugin(tmp_path)
     text = strict(plugin, POINTS)
     async with running(plugin):
-        for lie, (rpc, answer, words) in LIES.items():
+        for name, (rpc, answer, words) in INVALID.items():
             plugin.once(rpc, answer)
             async with World([node("n0"), node("n1"), pod("web")], configuration=text) as world:
                 await in_time(lambda world=world: world.message_of("web"))
-                assert 'plugin "Raw"' in world.message_of("web"), lie
-                assert words in world.message_of("web"), lie
+                assert 'plugin "Raw"' in world.message_of("web"), name
+                assert words in world.message_of("web"), name
                 stats = world.host.plugin_stats()["Raw"]
-                assert (stats.violations, stats.of(rpc).failures) == (1, {"violation": 1}), lie
+                assert (stats.violations, stats.of(rpc).failures) == (1, {"violation": 1}), name
                 await world.settle()
-                assert world.node_of("web"), lie
+                assert world.node_of("web"), name
 
 
 @pytest.mark.long
 async def test_row_24_a_victim_of_higher_priority_is_left_alone(tmp_path: Path) -> None:
-    plugin = liar(tmp_path)
+    plugin = invalid_plugin(tmp_path)
     text = strict(plugin, "postFilter")
     vip = pod("vip", cpu="3", nodeName="n0", priority=1000)
     async with running(plugin), World([node("n0"), vip], configuration=text) as world:
@@ -118,10 +120,10 @@ async def test_row_24_a_victim_of_higher_priority_is_left_alone(tmp_path: Path) 
 
 
 @pytest.mark.long
-async def test_row_24_the_third_lie_of_any_kind_ends_in_quarantine(tmp_path: Path) -> None:
-    plugin = liar(tmp_path)
+async def test_row_24_the_third_invalid_answer_of_any_kind_ends_in_quarantine(tmp_path: Path) -> None:
+    plugin = invalid_plugin(tmp_path)
     for name in ("unknown node", "no decision at Reserve", "patch on an undeclared kind"):
-        plugin.once(LIES[name][0], LIES[name][1])
+        plugin.once(INVALID[name][0], INVALID[name][1])
     text = strict(plugin, POINTS)
     async with running(plugin), World([node("n0"), node("n1")], configuration=text) as world:
         await in_time(lambda: attached(world, "Raw"))
@@ -141,9 +143,9 @@ async def test_row_24_the_third_lie_of_any_kind_ends_in_quarantine(tmp_path: Pat
 
 
 @pytest.mark.long
-async def test_row_24_a_bind_that_is_claimed_and_was_not_done_is_a_lie(tmp_path: Path) -> None:
+async def test_row_24_a_bind_that_is_claimed_and_was_not_done_is_invalid(tmp_path: Path) -> None:
     """The pod is looked for, for so long as a plugin may be ahead of the cluster; then it is tried again."""
-    plugin = liar(tmp_path)
+    plugin = invalid_plugin(tmp_path)
     claim = scheduling_pb2.BindResponse(ctx=decided())
     for _ in range(VIOLATIONS):
         plugin.once("Bind", claim)

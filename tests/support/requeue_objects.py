@@ -1,4 +1,4 @@
-"""The objects of the clusters on which the waking of a rejected pod is tried. Used by `waking_situations`."""
+"""The objects of the clusters of `requeue_situations`, on which the requeue of a rejected pod is tried."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A change that lets a plugin's Filter accept a waiting pod wakes the pod: event, handlers, queue and hint.
+"""A change that lets a plugin's Filter accept a waiting pod requeues it: event, handlers, queue and hint.
 
 One change is made to a cluster on which a pod waits, rejected by one plugin that is the only one to filter.
 The judge is a host that starts after the change: where that host places the pod, so must the one that waited.
-Nothing but the event can wake the pod: the flush of the unschedulable pods is off.
+Nothing but the event can requeue the pod: the flush of the unschedulable pods is off.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from berth_host.plugins.registry import ClassRegistry, points_of_class
 from berth_host.queue.registrations import REJECTING_POINTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.requeue_objects import Json
+from support.requeue_situations import ALL, ALWAYS, WAITER, Key, Situations, Step, may_update, outcome
 from support.served import default_plugin_server
-from support.waking_objects import Json
-from support.waking_situations import ALL, ALWAYS, WAITER, Key, Situations, Step, may_update, outcome
 
 WITHOUT = {
     "NodeName": "a pod that names its node is on that node, and never waits",
@@ -57,22 +57,22 @@ def changes(draw: st.DrawFn, situations: Situations) -> tuple[Json, dict[Key, Js
 
 async def check(situations: Situations, data: st.DataObject, endpoint: str) -> None:
     waiting, before, step = data.draw(changes(situations))
-    was_placed, woken, expected = await outcome(situations, waiting, before, step, endpoint)
+    was_placed, requeued, expected = await outcome(situations, waiting, before, step, endpoint)
     if not was_placed:
-        assert woken == expected, step
+        assert requeued == expected, step
 
 
 @pytest.mark.parametrize("situations", ALL, ids=lambda one: one.title)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-async def test_a_change_that_lets_the_pod_in_wakes_it(situations: Situations, data: st.DataObject) -> None:
+async def test_a_change_that_lets_the_pod_in_requeues_it(situations: Situations, data: st.DataObject) -> None:
     await check(situations, data, "")
 
 
 @pytest.mark.parametrize("situations", ALL, ids=lambda one: one.title)
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-async def test_change_that_lets_the_pod_in_wakes_it_with_a_served_plugin(
+async def test_change_that_lets_the_pod_in_requeues_it_with_a_served_plugin(
     situations: Situations, server: str, data: st.DataObject
 ) -> None:
     await check(situations, data, server)
