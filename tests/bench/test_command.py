@@ -381,6 +381,7 @@ def test_process_of_a_workload_ends_with_a_command_that_is_killed(write_case: Wr
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_ctrl_c_ends_everything_without_a_traceback(

@@ -50,6 +50,7 @@ async def test_peers_of_a_release_and_of_today_place_the_same(
     assert {"SyncState", "Reconcile", "Unreserve", "PreBind", "DecideWaitingPods"} <= relay.calls
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_relay_drops_what_its_release_does_not_know(
     contract: FileDescriptorSet, tmp_path: Path

@@ -73,6 +73,7 @@ def test_each_file_is_imported_once_and_a_failure_and_a_file_that_cannot_be_read
     assert "ERROR test_unreadable.py" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_words_choose_among_the_tests_of_each_file(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)

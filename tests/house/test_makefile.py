@@ -88,6 +88,7 @@ def test_all_tests_are_those_of_make_test_then_the_rest(clone: Path) -> None:
     assert second == f"{first} -m long"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_fresh_environment_is_kept_and_a_stale_one_is_rebuilt(clone: Path) -> None:
     made(clone)

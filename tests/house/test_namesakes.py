@@ -103,6 +103,7 @@ def test_a_module_has_a_test_of_its_name_or_is_said_to_be_covered(path: Path) ->
     assert not (has_one and listed), f"{dotted(path)} has a test of its name: take it from house/covered.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "test"), ELSEWHERE.items())
 def test_test_that_covers_a_module_is_there_and_uses_it(name: str, test: str) -> None:
     assert path_of(name) in MODULES, f"{name} is gone: take it from house/covered.py"

@@ -113,6 +113,7 @@ def test_devices_are_the_same_when_others_get_their_turn_at_every_step(
     assert divided > 10 * len(records)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.long])])
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_host_decides_the_same_with_all_plugins_remote(category: str, every: int, plugin_server: str) -> None:

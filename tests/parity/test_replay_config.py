@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parent / "golden_config"
 RECORDS = {record["name"]: record for record in replay_config.read_records(GOLDEN)}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", sorted(RECORDS))
 def test_record_replays_identical(name: str) -> None:
     record = RECORDS[name]

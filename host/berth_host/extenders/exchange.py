@@ -131,9 +131,9 @@ class Exchange:
             async with asyncio.timeout(self._limit_s):
                 try:
                     return await self._once(verb, url, body, progress)
-                except (aiohttp.ServerDisconnectedError, ConnectionResetError):
-                    # The extender closed a kept connection while the request was on its way. Ask again
-                    # on a new one, as net/http does. A Binding is never sent twice.
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError):
+                    # The extender closed or reset a kept connection while the request was on its way. Ask
+                    # again on a new one, as net/http does. A Binding is never sent twice.
                     if not progress.reused or progress.headers or verb == self._settings.bind_verb:
                         raise
                     progress.reused = False

@@ -34,6 +34,7 @@ def test_hundred_plugins_attach_and_are_called_about_every_pod() -> None:
         assert line["command"] == "berth bench attach --processes 10 --plugins 10 --turns 1 --starts 1"
 
 
+@pytest.mark.long
 def test_more_plugins_than_a_configuration_has_are_refused() -> None:
     done = attach("--processes", "26", "--plugins", "10")
     assert done.returncode == 2

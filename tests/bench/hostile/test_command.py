@@ -51,6 +51,7 @@ def test_each_case_is_a_line_with_berths_figures(run: Run) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_without_the_programs_berth_is_measured_alone_and_the_remedy_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

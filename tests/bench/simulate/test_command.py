@@ -29,6 +29,7 @@ def test_every_pod_is_asked_about_on_every_template_both_ways() -> None:
     assert 1 <= found["used_count"] <= 10
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_ifs_can_be_limited_and_the_table_has_a_line_for_each_way() -> None:
     done = simulate("--pods", "4", "--templates", "3", "--calls", "5")

@@ -166,6 +166,7 @@ def test_ctrl_c_that_reaches_a_plugin_in_process_ends_the_command_without_a_trac
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "berth: interrupted\n")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_reason_of_a_failed_child_is_text(yard: Yard) -> None:
     (yard.folder / "raising.py").write_text("nodes = {}\nsize = nodes['x']\n")

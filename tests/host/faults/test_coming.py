@@ -57,6 +57,7 @@ async def test_row_2_pods_in_the_scope_of_a_required_plugin_wait_until_its_proce
             assert [words[2] for words in plugin.asked("Filter")] == ["gpu"]
 
 
+@pytest.mark.long
 async def test_row_3_a_plugin_is_never_asked_about_its_own_pods(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="filter reserve")

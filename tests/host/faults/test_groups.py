@@ -52,6 +52,7 @@ def world(plugin: GroupingProcess, *objects: Mapping[str, Any]) -> World:
     return World([*NODES, *objects], configuration=text, gates=GROUPS)
 
 
+@pytest.mark.long
 async def test_group_is_placed_in_the_best_placement_with_few_calls(tmp_path: Path) -> None:
     plugin = GroupingProcess(tmp_path)
     async with running(plugin), world(plugin, *GROUP_OF_THREE) as host:
@@ -135,6 +136,7 @@ async def test_row_11_next_host_leaves_nothing_of_the_trial_that_a_killed_host_w
         assert not {cycle for cycle, _ in plugin.did("tentative")} & set(plugin.held())
 
 
+@pytest.mark.long
 async def test_what_if_of_a_group_is_answered_over_the_way_back(tmp_path: Path) -> None:
     plugin = GroupingProcess(tmp_path)
     full = [pod(f"full-{number}", cpu="4", nodeName=f"n{number}") for number in range(2)]

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 ELECTION = "{leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}"
 
 
+@pytest.mark.long
 async def test_row_11_the_next_host_takes_up_what_the_killed_one_left(tmp_path: Path) -> None:
     """One pod is bound, one waits on Permit with its reservation, one has preempted another."""
     plugin = FailingProcess(tmp_path / "plugin")

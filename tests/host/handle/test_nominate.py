@@ -57,6 +57,7 @@ def promised(world: World) -> dict[str, list[str]]:
     return {name: [pod.name for pod in pods] for name, pods in world.host.queue.nominated_pods().items()}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_room_that_a_nomination_keeps_is_used_by_the_nominated_pod(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.nowhere.n1.n0"})
@@ -100,6 +101,7 @@ async def test_pod_of_higher_priority_uses_the_room_of_a_nominated_pod(text: str
         assert promised(world) == {"n0": ["member"]}, "a promise, and no reservation"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_preemption_clears_the_nomination_of_a_pod_of_lower_priority(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
@@ -119,6 +121,7 @@ async def test_preemption_clears_the_nomination_of_a_pod_of_lower_priority(text:
         assert promised(world) == {}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_the_last_nomination_counts_and_it_can_be_taken_back(text: str, tmp_path: Path) -> None:
     objects = [node("n0", cpu="1"), node("n1", cpu="1"), HELD_MEMBER]
@@ -145,6 +148,7 @@ async def test_the_last_nomination_counts_and_it_can_be_taken_back(text: str, tm
     ]
 
 
+@pytest.mark.sampled(every=2)
 async def test_nomination_ends_with_its_pod(text: str) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
     async with World([node("n0", cpu="1"), HELD_MEMBER, leader], configuration=text) as world:

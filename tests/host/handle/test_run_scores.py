@@ -102,6 +102,7 @@ async def test_permit_hears_the_scores_by_which_the_node_was_chosen(
     assert unknown == ["permit", "node 'nowhere' is not in the snapshot"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_scores_of_pods_whose_answers_are_kept_are_those_of_their_cycles(
     configured: Configured, tmp_path: Path
@@ -161,6 +162,7 @@ async def test_post_filter_nominates_the_best_of_the_nodes_that_are_closed(
         assert plugins["AsksForScores"] == [3, [3, 1, 2]]
 
 
+@pytest.mark.sampled(every=2)
 async def test_scores_are_run_in_open_calls_of_the_cycle_alone(
     configured: Configured, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ async def test_scores_are_run_in_open_calls_of_the_cycle_alone(
     assert last[1].startswith("no PostFilter, Reserve or Permit of AsksForScores is open in cycle ")
 
 
+@pytest.mark.sampled(every=2)
 async def test_run_scores_within_run_scores_is_refused(configured: Configured, tmp_path: Path) -> None:
     nodes = [node(name, cpu="4") for name in NODES]
     async with World([*nodes, pod("web", cpu="1")], configuration=configured("AsksWhileAsked")) as world:

@@ -214,6 +214,7 @@ async def test_reasons_of_hundreds_of_nodes_leave_the_pod_readable(page: Page) -
         await page.open("about:blank")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("address", "title"),
     [

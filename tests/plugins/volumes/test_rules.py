@@ -256,6 +256,7 @@ def shown(status: Status) -> plain.Verdict:
     return None if status.is_success else (status.code.kube_name, status.reasons)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @each_plugin
 @settings(max_examples=60, deadline=None)

@@ -134,6 +134,7 @@ def test_image_is_made_of_the_same_images_and_tools_as_the_example(language: str
     assert "build.sh" in text
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("names", LISTS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_plugin_has_all_files_its_own_name_and_the_points_asked_for(language: str, names: str) -> None:
@@ -182,6 +183,7 @@ def test_plugin_uses_everything_that_it_imports(language: str, names: str) -> No
     assert found > 0
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("names", LISTS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_configuration_names_the_program_and_is_one_that_a_host_takes(

@@ -76,7 +76,7 @@ class WithObjects(ConformingPlugin):
         return (len(nodes), len(self.coming), total) == sums
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "plugin", [ConformingPlugin, InNames, OfGroups, WithObjects], ids=lambda plugin: plugin.__name__
 )
@@ -421,6 +421,7 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("plugin", "case_id", "detail"), FAULTS, ids=[f"{row[0].__name__}-{row[1]}" for row in FAULTS]
 )

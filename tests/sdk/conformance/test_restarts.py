@@ -193,6 +193,7 @@ def test_time_factor_multiplies_the_time_of_a_case_of_a_call_and_of_a_restart(
             asked.close()
 
 
+@pytest.mark.long
 def test_without_the_command_there_are_no_such_cases(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

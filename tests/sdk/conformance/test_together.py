@@ -123,6 +123,7 @@ def address(tmp_path: Path) -> Any:
     server.stop(0.2)
 
 
+@pytest.mark.long
 def test_kit_passes_two_plugins_of_the_sdk(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", address, "--json", "--plugin", "HoldsMore"]) == 0
     report = json.loads(capsys.readouterr().out)
