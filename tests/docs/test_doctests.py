@@ -35,6 +35,7 @@ def test_examples_of_the_sdk_run(name: str) -> None:
     assert _run(name).failed == 0
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", OTHER_MODULES)
 def test_examples_of_the_host_and_its_plugins_run(name: str) -> None:
     assert _run(name).failed == 0

@@ -41,6 +41,7 @@ def test_each_case_is_measured_against_the_host_without_a_plugin() -> None:
         assert by_case[case]["ratios"]["p99_ms"] > 1
 
 
+@pytest.mark.long
 def test_more_pods_than_the_nodes_hold_are_refused() -> None:
     done = faults("--nodes", "1", "--pods", "100")
     assert done.returncode == 2

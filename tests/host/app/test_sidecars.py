@@ -167,6 +167,7 @@ async def test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when
         assert calls.calls > calls.failed
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_24_sidecar_that_answers_wrongly_again_and_again_is_in_quarantine_until_another_comes(
     tmp_path: Path,

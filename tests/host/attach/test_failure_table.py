@@ -198,6 +198,7 @@ async def test_row_22_slow_plugin_costs_a_cycle_no_more_than_its_budget(tmp_path
         assert not [rpc for rpc in ("Filter", "PreScore", "Score") if plugin.requests(rpc)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_22_rounds_of_pre_bind_without_end_are_ended_by_the_one_deadline(tmp_path: Path) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "PRE_BIND"))
@@ -327,6 +328,7 @@ async def test_row_32_child_that_exits_at_once_is_started_again_with_growing_wai
         assert not host.client.available
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_row_32_child_that_floods_its_output_is_bounded_and_useful(tmp_path: Path) -> None:
     noisy = tmp_path / "noisy.py"

@@ -169,6 +169,7 @@ def test_failing_streams_and_folders_are_reported_with_a_message(line: str, code
     assert b"Exception ignored" not in done.stderr, done
 
 
+@pytest.mark.long
 def test_reader_that_closes_the_pipe_ends_the_command_without_a_message(folder: Path) -> None:
     done = run_in_shell("BERTH simulate good.yaml -o json | true")
     assert (done.returncode, done.stderr) == (0, b"")

@@ -159,6 +159,7 @@ def test_plugin_that_refuses_its_arguments_ends_the_command_with_its_words(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_that_reaches_a_plugin_in_process_ends_the_command_without_a_traceback(yard: Yard) -> None:
     """It comes as KeyboardInterrupt into the plugin's code, at the second Ctrl-C."""

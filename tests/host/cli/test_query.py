@@ -48,6 +48,7 @@ async def test_manifests_are_asked_about_until_a_signal(tmp_path: Path) -> None:
             await process.wait()
 
 
+@pytest.mark.long
 async def test_nodes_without_pods_are_enough_where_ci_reads_strictly(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump(node("n1", cpu="2")))

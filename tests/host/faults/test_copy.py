@@ -116,6 +116,7 @@ async def test_row_20_what_a_plugin_says_it_lacks_comes_within_the_attempt(tmp_p
         assert world.clock.monotonic_s() == 0  # no backoff
 
 
+@pytest.mark.long
 async def test_row_21_what_is_too_large_is_cut_up_or_not_sent_or_not_believed(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "FILTER", needs=[WHOLE_POD]))
     text = configuration(plugin, Raw="filter")
@@ -186,6 +187,7 @@ async def test_row_28_a_verdict_on_a_node_that_is_made_anew_meanwhile_belongs_to
         await in_time(lambda: "Insufficient cpu" in world.message_of("c"))
 
 
+@pytest.mark.long
 async def test_row_28_a_node_that_comes_back_under_its_name_is_another_node(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     text = configuration(plugin, Failing="filter")

@@ -74,6 +74,7 @@ async def lost_and_found(world: World, plugin: FailingProcess) -> None:
     await in_time(lambda: attached(world))
 
 
+@pytest.mark.long
 async def test_row_8_death_between_pre_filter_and_reserve_costs_one_attempt(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     plugin.arm("Filter", "die")

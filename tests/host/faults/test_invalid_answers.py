@@ -78,6 +78,7 @@ def strict(plugin: RawPlugin, points: str) -> str:
     return text
 
 
+@pytest.mark.long
 async def test_row_24_invalid_answer_is_refused_counted_and_named_and_the_policy_applies(
     tmp_path: Path,
 ) -> None:

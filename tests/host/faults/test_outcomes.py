@@ -49,6 +49,7 @@ async def test_row_13_reserve_that_happened_and_was_not_answered_in_time_is_undo
         assert world.node_of("web")
 
 
+@pytest.mark.long
 async def test_row_13_reserve_that_comes_after_its_unreserve_takes_nothing(tmp_path: Path) -> None:
     plugin = FailingProcess(tmp_path)
     plugin.arm("Reserve", "late")

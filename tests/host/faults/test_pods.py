@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 WEB = ObjectRef(namespace="default", name="web")
 
 
+@pytest.mark.long
 async def test_row_29_a_deleted_pod_ends_its_cycle_everywhere(tmp_path: Path) -> None:
     """While Reserve, Permit or PreBind is asked about it."""
     plugin = RawPlugin(tmp_path, descriptor("Raw", "RESERVE", "PERMIT", "PRE_BIND"))
@@ -98,6 +99,7 @@ def has_come(plugin: RawPlugin, rpc: str, count: int) -> bool:
     return len(plugin.requests(rpc)) == count
 
 
+@pytest.mark.long
 async def test_row_29_a_pod_that_changes_while_it_waits_is_ordered_anew(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "QUEUE_SORT"))
     text = configuration(plugin, Raw="queueSort")

@@ -25,6 +25,7 @@ from support.waiting import until
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 async def test_row_22_a_plugin_that_hangs_costs_a_cycle_its_budget_and_no_more(tmp_path: Path) -> None:
     plugin = RawPlugin(tmp_path, descriptor("Raw", "PRE_FILTER", "FILTER", "PRE_SCORE", "SCORE"))
     for rpc in ("PreFilter", "Filter", "PreScore", "Score"):

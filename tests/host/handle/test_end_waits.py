@@ -72,6 +72,7 @@ async def test_a_plugin_allows_a_pod_in_the_name_of_the_plugin_that_holds_it(
     assert await outcomes(tmp_path) == ["own held: NOT_PERMITTED", "allow held: APPLIED"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("names", ["[]", "[Somebody]"])
 async def test_handle_permit_refuses_the_waits_of_plugins_that_it_does_not_name(
     configured: Configured, tmp_path: Path, names: str
@@ -87,6 +88,7 @@ async def test_handle_permit_refuses_the_waits_of_plugins_that_it_does_not_name(
     assert await outcomes(tmp_path) == ["allow held: NOT_PERMITTED", "reject held: NOT_PERMITTED"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("decision", ["allow", "reject"])
 async def test_handle_permit_lets_a_plugin_end_the_waits_of_those_that_it_names(
     configured: Configured, tmp_path: Path, decision: str

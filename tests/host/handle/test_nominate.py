@@ -90,6 +90,7 @@ async def test_room_that_a_nomination_keeps_is_used_by_the_nominated_pod(text: s
     ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_pod_of_higher_priority_uses_the_room_of_a_nominated_pod(text: str, tmp_path: Path) -> None:
     leader = pod("head", cpu="3", labels={LEADER: "member.n0"})
@@ -160,6 +161,7 @@ async def test_nomination_ends_with_its_pod(text: str) -> None:
         assert promised(world) == {}
 
 
+@pytest.mark.sampled(every=2)
 async def test_nomination_of_the_status_can_be_asked_for(configured: Configured, tmp_path: Path) -> None:
     text = configured("TakesStatus")
     async with World([node("n0", cpu="1"), node("n1", cpu="1"), HELD_MEMBER], configuration=text) as world:

@@ -63,6 +63,7 @@ def scored(world: World, name: str) -> dict[str, tuple[int, dict[str, list[Any]]
     }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_permit_hears_the_scores_by_which_the_node_was_chosen(
     configured: Configured, tmp_path: Path
@@ -147,6 +148,7 @@ async def test_scores_of_pods_whose_answers_are_kept_are_those_of_their_cycles(
             assert [[weight, score] for score in scores] == [by_node[name][1][plugin] for name in NODES]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 async def test_post_filter_nominates_the_best_of_the_nodes_that_are_closed(
     configured: Configured, tmp_path: Path

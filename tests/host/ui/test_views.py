@@ -155,6 +155,7 @@ async def test_queue_without_pods_says_so(page: Page) -> None:
         assert "0 pods shown of 0" in await page.value("document.body.innerText")
 
 
+@pytest.mark.long
 async def test_queue_of_more_pods_than_one_answer_is_read_in_pages_and_searched_as_a_whole(
     page: Page,
 ) -> None:

@@ -66,6 +66,7 @@ def heeded_hangup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("heeded_hangup")
 def test_terminal_that_closes_ends_the_server_too(tmp_path: Path) -> None:

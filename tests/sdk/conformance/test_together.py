@@ -132,6 +132,7 @@ def test_kit_passes_two_plugins_of_the_sdk(address: str, capsys: pytest.CaptureF
     assert (results["plugins.calls"], results["plugins.reservations"]) == ("pass", "pass")
 
 
+@pytest.mark.long
 def test_each_plugin_has_its_report_and_its_verdict(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ async def test_token_that_has_expired_is_told_and_read_anew(port: Served, tmp_pa
         assert (answer.status, b'"NodeResourcesFit"' in await body_of(answer)) == (200, True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_command_serves_the_page_until_a_signal(port: Served) -> None:
     server = f"https://127.0.0.1:{port.endpoints.server.port}"
