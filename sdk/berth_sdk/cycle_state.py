@@ -166,6 +166,11 @@ class CycleState:
             state = state.parent
         return state
 
+    @property
+    def has_values(self) -> bool:
+        """True if a plugin has written a value that is not removed."""
+        return bool(self._store)
+
     def read(self, key: str) -> Any:
         """Return the value that this plugin wrote. Raises StateNotFoundError."""
         try:

@@ -107,7 +107,7 @@ class HandleError(BerthError):
 
 
 class NoWayBackError(HandleError):
-    """The host has granted the plugin no way back: it answers no calls, as `FrameworkAlone`."""
+    """No host answers calls: the plugin was granted no way back, as in `FrameworkAlone`, or lost it."""
 
 
 class StaleStateError(HandleError):

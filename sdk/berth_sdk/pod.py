@@ -80,7 +80,7 @@ class Pod:
     object: KubeObject | None = None
     _signature: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """The pod's signature by `berth_sdk.signature`. None: not computed yet."""
-    _read: PodSpec | None = field(default=None, init=False, repr=False, compare=False)
+    shared_spec: PodSpec | None = field(default=None, init=False, repr=False, compare=False)
     """The parsed spec. None: this process did not read the object."""
     _pod_affinity: PodAffinity | None = field(default=_NOT_READ, init=False, repr=False, compare=False)
     _volumes: tuple[PodVolume, ...] | None = field(default=None, init=False, repr=False, compare=False)
@@ -215,7 +215,7 @@ class Pod:
         for name in _BEYOND_REF:
             setattr(draft, name, absent(name))
         draft._pod_affinity = _NOT_READ
-        draft._volumes = draft._claims_made = draft._summary = draft._read = draft._signature = None
+        draft._volumes = draft._claims_made = draft._summary = draft.shared_spec = draft._signature = None
         draft.__class__ = Pod
         return cast("Pod", draft)
 
@@ -227,7 +227,7 @@ class Pod:
         bound.__class__ = Pod
         return cast("Pod", bound)
 
-    def _sibling(
+    def sibling(
         self,
         ref: tuple[str, str, str],
         node_name: str,
@@ -321,7 +321,7 @@ class Pod:
                 pod.group_key = f"podgroup.scheduling.x-k8s.io/{namespace}/{group}"
             pod.object = kube_object
             pod._signature = None
-            pod._read = read
+            pod.shared_spec = read
             # Read these now, while the object is parsed: for a pod on a node the host keeps only the bytes.
             pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
             pod._volumes = volumes_of(spec, name) if volumes else ()

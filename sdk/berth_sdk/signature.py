@@ -82,7 +82,7 @@ def _digest(pod: Pod) -> bytes:
 
 def _text_of_spec(pod: Pod) -> str:
     """Return the text of the pod's spec, made once for all pods that have the same spec."""
-    read = pod._read
+    read = pod.shared_spec
     if read is None:
         return repr(_spec_wishes(pod.spec))
     if read.wishes is None:

@@ -13,5 +13,5 @@ class Echo(HonestEcho):
     """Its answers are right: it is the next change that does not fit the copy."""
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> FilterResult:
-        nodes._columns.generation_sum += 1  # noqa: SLF001
+        nodes.columns.generation_sum += 1
         return super().filter_nodes(state, pod, nodes)

@@ -115,7 +115,7 @@ class _Column:
             more = np.full(count - len(self._of), None, dtype=np.object_)
             self._of = np.concatenate([self._of, more])
             self._pieces = np.concatenate([self._pieces, more])
-        records = nodes._columns.nodes
+        records = nodes.columns.nodes
         for slot in slots.tolist():
             node = records[slot]
             if self._of[slot] is not node:

@@ -176,7 +176,7 @@ class _Kept:
     """
 
     def __init__(self, cycle: Cycle, clients: tuple[PluginClient, ...], budgets: Sequence[Budget]) -> None:
-        columns = cycle.nodes._columns
+        columns = cycle.nodes.columns
         self.outcomes = Outcomes(cycle.nodes.slot_count)
         self._marks: NDArray[np.int64] = np.zeros(cycle.nodes.slot_count, dtype=np.int64)
         self._clients, self._budgets = clients, budgets
@@ -194,7 +194,7 @@ class _Kept:
         outcomes.grow(nodes.slot_count)
         self._marks = extended(self._marks, nodes.slot_count - len(self._marks))
         outcomes.begin()
-        columns = nodes._columns
+        columns = nodes.columns
         moved, node_moved = self._rows.since_last(columns), self._nodes.since_last(columns)
         by_nodes = any(client.descriptor.depends_on is DependsOn.NODES for client in clients)
         if (

@@ -125,7 +125,7 @@ class RowColumn:
         if shared is None or not len(missing) or not (self._groups or len(missing) <= FEW):
             return Missing(missing)
         slots = nodes.slots.take(missing)
-        contents = shared.numbers(nodes._columns, slots.tolist())
+        contents = shared.numbers(nodes.columns, slots.tolist())
         found = shared.find(contents)
         left = [at for at, number in enumerate(found) if number is None]
         if len(left) < len(found):
@@ -170,7 +170,7 @@ class RowColumn:
         """
         if not nodes.is_whole:
             return nodes.take_of(self._numbers)
-        rows = nodes._columns.live_slots()
+        rows = nodes.columns.live_slots()
         if self._read is None or self._read_rows is not rows:
             self._read, self._read_rows = nodes.take_of(self._numbers), rows
         return self._read
@@ -218,7 +218,7 @@ class RowColumns:
                 known = RowColumn(self._dtype, follows.depends_on, follows.reads)
                 self._columns.keep(signature, known)
             column = known
-        column.catch_up(nodes._columns)
+        column.catch_up(nodes.columns)
         return column
 
 
@@ -275,5 +275,5 @@ def _feasible(count: int) -> Verdicts:
 
 
 def _as_of(nodes: NodeTable, versions: Hashable) -> Hashable:
-    columns = nodes._columns
+    columns = nodes.columns
     return columns.identity, columns.version, versions

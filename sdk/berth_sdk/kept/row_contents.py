@@ -211,7 +211,7 @@ def alike_rows(nodes: NodeTable, reads: Reads | None) -> Alike | None:
     """
     if reads is None or len(nodes) < 2 or not nodes.is_snapshot:
         return None
-    columns = nodes._columns
+    columns = nodes.columns
     alike = Alike(contents_of(columns, reads).of(columns, nodes.slots.tolist()))
     return alike if len(alike.first) < len(nodes) else None
 

@@ -262,7 +262,7 @@ def token_to_send(plugin: str, state: CycleState, echoed: bytes) -> bytes | None
 
     Raises PluginAnswerError for a token that is too long.
     """
-    wanted = state.token if state.token is not None else (MEMORY_TOKEN if state._store else b"")
+    wanted = state.token if state.token is not None else (MEMORY_TOKEN if state.has_values else b"")
     if len(wanted) > MAX_TOKEN_BYTES:
         raise PluginAnswerError(
             f"{plugin} set a token of {len(wanted)} bytes, {MAX_TOKEN_BYTES} is the limit: keep a key in it"

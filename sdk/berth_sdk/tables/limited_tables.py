@@ -272,7 +272,7 @@ class LimitedNodeView(NodeView):
     def object(self) -> KubeObject | None:
         """The Node's JSON."""
         item = self._node.object
-        views, key = self._table._columns.views, (self._limits, self.index)
+        views, key = self._table.columns.views, (self._limits, self.index)
         known = views.get(key)
         if known is None or known[0] is not item:
             known = views[key] = (item, self._limits.object(item))
@@ -316,7 +316,7 @@ class LimitedNodeTable(NodeTable):
 
     def limited_changes(self, removed: PodChanges, added: PodChanges) -> tuple[PodChanges, PodChanges]:
         """Return the changes with the records that the plugin may read."""
-        table = self.pods if removed.table is self._columns.pods and self._pod_limits.are_known else None
+        table = self.pods if removed.table is self.columns.pods and self._pod_limits.are_known else None
         return (
             LimitedPodChanges(removed, self._pod_limits, table),
             LimitedPodChanges(added, self._call_pods),
@@ -348,9 +348,9 @@ class LimitedNodeTable(NodeTable):
         return self._seen((self._pod_limits, "volumes"), super().pod_volumes, self._limited_volumes)
 
     def _seen(self, key: Hashable, table: T, make: Callable[[Any], Any]) -> T:
-        known = self._columns.views.get(key)
+        known = self.columns.views.get(key)
         if known is None or known[0] is not table:
-            known = self._columns.views[key] = (table, make(table))
+            known = self.columns.views[key] = (table, make(table))
         seen: T = known[1]
         return seen
 

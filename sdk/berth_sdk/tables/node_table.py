@@ -38,7 +38,7 @@ class NodeTable:
     `changes`: pods removed from and added to each row, for what-if questions; see `berth_sdk.scenarios`.
     """
 
-    __slots__ = ("_all", "_changes", "_columns", "_limited", "_several_of", "_sorted", "is_whole", "slots")
+    __slots__ = ("_all", "_changes", "_limited", "_several_of", "_sorted", "columns", "is_whole", "slots")
     _view: ClassVar[type[NodeView]] = NodeView
 
     def __init__(
@@ -47,7 +47,8 @@ class NodeTable:
         slots: NDArray[np.intp] | None = None,
         changes: RowChanges | None = None,
     ) -> None:
-        self._columns = columns
+        self.columns = columns
+        """The columns behind the table, for the host and what keeps answers. A plugin reads the methods."""
         # One array for all tables of the same nodes: a cache with the array as its key then finds it by
         # identity.
         if slots is None:
@@ -88,26 +89,26 @@ class NodeTable:
     @property
     def snapshot_size(self) -> int:
         """The number of nodes of the whole snapshot."""
-        return len(self._columns)
+        return len(self.columns)
 
     @property
     def slot_count(self) -> int:
         """The highest possible slot plus one: the length of columns by slot, as of `pod_counts`."""
-        return self._columns.capacity
+        return self.columns.capacity
 
     @property
     def names_version(self) -> int:
         """A number that changes when a node is added to the snapshot or removed."""
-        return self._columns.names_version
+        return self.columns.names_version
 
     @property
     def names_identity(self) -> Hashable:
         """A value that stays equal until a node is added to the snapshot or removed; see `node_version`."""
-        return self._columns.identity, self._columns.names_version
+        return self.columns.identity, self.columns.names_version
 
     def slots_of(self, names: Iterable[str]) -> list[int]:
         """Return the slots of nodes by name, -1 for nodes that the snapshot lacks."""
-        known = self._columns.index_of
+        known = self.columns.index_of
         names = list(names)
         try:
             return list(map(known.__getitem__, names))
@@ -117,16 +118,16 @@ class NodeTable:
     @property
     def names(self) -> list[str]:
         """The names, one per row."""
-        names: list[str] = self._take(self._columns.names).tolist()
+        names: list[str] = self._take(self.columns.names).tolist()
         return names
 
     def name(self, position: int) -> str:
         """Return the name of the node in a row."""
-        return str(self._columns.names[self.slots.item(position)])
+        return str(self.columns.names[self.slots.item(position)])
 
     def position(self, name: str) -> int | None:
         """Return the row of the node with this name, or None if the node is not a candidate."""
-        slot = self._columns.index_of.get(name)
+        slot = self.columns.index_of.get(name)
         return None if slot is None else self.position_of_slot(slot)
 
     def position_of_slot(self, slot: int) -> int | None:
@@ -168,31 +169,31 @@ class NodeTable:
     @property
     def generation(self) -> NDArray[np.int64]:
         """int64[n]: changes whenever anything about the node or its pods changes."""
-        return self._take(self._columns.generation)
+        return self._take(self.columns.generation)
 
     @property
     def node_version(self) -> Hashable:
         """A value that stays equal until a Node object of the snapshot is added, changed or removed. Results
         that depend on Node objects alone may be cached until then.
         """
-        return self._columns.identity, self._columns.nodes_version
+        return self.columns.identity, self.columns.nodes_version
 
     # --- the node's own columns ----------------------------------------------------------------
 
     @property
     def unschedulable(self) -> NDArray[np.bool_]:
         """bool[n]: spec.unschedulable."""
-        return self._take(self._columns.unschedulable)
+        return self._take(self.columns.unschedulable)
 
     def allocatable(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n], cpu in milli, all else in base units; 0 where the node does not offer the
         resource.
         """
-        return self._take(self._columns.allocatable.column(resource))
+        return self._take(self.columns.allocatable.column(resource))
 
     def offers(self, resource: str) -> bool:
         """Return False if no node of the snapshot offers the resource: `allocatable` is 0 for all of them."""
-        return self._columns.allocatable.has(resource)
+        return self.columns.allocatable.has(resource)
 
     def allocatable_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `allocatable` of k resources, for little more than the cost of one."""
@@ -201,59 +202,59 @@ class NodeTable:
     @property
     def taint_set(self) -> NDArray[np.int32]:
         """int32[n]: code of the node's taints in `taint_sets`; 0: no taints."""
-        return self._take(self._columns.taint_set)
+        return self._take(self.columns.taint_set)
 
     @property
     def taint_sets(self) -> Dictionary[tuple[Taint, ...]]:
         """The distinct lists of taints, each in the node's order."""
-        return self._columns.taint_sets
+        return self.columns.taint_sets
 
     def label(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
-        codes, values = self._columns.label(key)
+        codes, values = self.columns.label(key)
         return self._take(codes), values
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes whose label `key` is `value`."""
-        codes, values = self._columns.label(key)
+        codes, values = self.columns.label(key)
         code = values.find(value)
         return np.equal(codes[: len(self.slots)] if self._all else codes.take(self.slots), code)
 
     def declares_feature(self, name: str) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes whose status.declaredFeatures has `name`."""
-        return self._take(self._columns.feature(name))
+        return self._take(self.columns.feature(name))
 
     def has_image(self, name: str) -> bool:
         """Return True if any node of the snapshot holds the image."""
-        return self._columns.images.has(name)
+        return self.columns.images.has(name)
 
     def image(self, name: str) -> tuple[NDArray[np.int64], int]:
         """Return int64[n] numbers of nodes with the image as each row shows them (0: not on this node), and
         the size in bytes.
         """
-        counts, size_bytes = self._columns.images.column(name)
+        counts, size_bytes = self.columns.images.column(name)
         return self._take(counts), size_bytes
 
     # --- usage by pods -------------------------------------------------------------------------
 
     def requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n]: requests of the pods on the node, reserved ones included."""
-        column = self._take(self._columns.requested.column(resource))
+        column = self._take(self.columns.requested.column(resource))
         return column if self._changes is None else read_only(self._changes.requested(column, resource))
 
     def requested_of(self, resources: tuple[str, ...]) -> NDArray[np.int64]:
         """Return int64[k, n]: `requested` of k resources."""
         if self._changes is None:
             return self._several("requested", resources)
-        lines = self._columns.requested.rows(resources)
+        lines = self.columns.requested.rows(resources)
         if lines is None:
             return self._stacked(self.requested, resources)
-        sums = self._lines(self._columns.requested.matrix, lines)
+        sums = self._lines(self.columns.requested.matrix, lines)
         return read_only(self._changes.requested_of(sums, resources))
 
     def non_zero_requested(self, resource: str) -> NDArray[np.int64]:
         """Return int64[n] for cpu or memory, with the defaults for containers that request nothing."""
-        column = self._take(self._columns.non_zero[NON_ZERO.index(resource)])
+        column = self._take(self.columns.non_zero[NON_ZERO.index(resource)])
         if self._changes is None:
             return column
         return read_only(self._changes.non_zero_requested(column, resource))
@@ -264,15 +265,15 @@ class NodeTable:
         if self._changes is not None:
             return self._stacked(self.non_zero_requested, NON_ZERO)
         if self._all:
-            return read_only(self._columns.non_zero[:, : len(self.slots)])
-        taken: NDArray[np.int64] = self._columns.non_zero.take(self.slots, axis=1)
+            return read_only(self.columns.non_zero[:, : len(self.slots)])
+        taken: NDArray[np.int64] = self.columns.non_zero.take(self.slots, axis=1)
         taken.flags.writeable = False
         return taken
 
     @property
     def pod_count(self) -> NDArray[np.int64]:
         """int64[n]: pods on the node, reserved ones included."""
-        column = self._take(self._columns.pod_count)
+        column = self._take(self.columns.pod_count)
         return column if self._changes is None else read_only(self._changes.pod_count(column))
 
     def port_taken(self, port: HostPort) -> NDArray[np.bool_]:
@@ -282,17 +283,17 @@ class NodeTable:
     def ports_taken(self, ports: Iterable[HostPort]) -> NDArray[np.bool_]:
         """Return bool[n]: where one of `ports` conflicts with a port in use."""
         if self._changes is None:
-            return self._take(self._columns.ports_in_conflict(ports))
+            return self._take(self.columns.ports_in_conflict(ports))
         taken = np.zeros(len(self), dtype=np.bool_)
         for port in ports:
-            users = self._columns.users_in_conflict(port)
+            users = self.columns.users_in_conflict(port)
             here = {used: self._take(slots) for used, slots in users.items()}
             taken |= self._changes.port_taken(port, here)
         return read_only(taken)
 
     def usages(self) -> list[NodeUsage]:
         """Return the usage of every row as a record, computed for all rows at once."""
-        before = [self._columns.usages[slot] for slot in self.slots.tolist()]
+        before = [self.columns.usages[slot] for slot in self.slots.tolist()]
         if self._changes is None:
             return before
         named = {name for usage in before for name in usage.requested}
@@ -316,38 +317,38 @@ class NodeTable:
     @property
     def pods(self) -> PodTable:
         """All pods on all nodes of the snapshot. Raises ValueError if the pods are not known."""
-        if self._columns.pods is None:
+        if self.columns.pods is None:
             raise ValueError("this table has no pods: add Need.pods() to `needs`")
-        return self._columns.pods
+        return self.columns.pods
 
     @property
     def known_pods(self) -> PodTable | None:
         """All pods on all nodes of the snapshot; None: not known."""
-        return self._columns.pods
+        return self.columns.pods
 
     @property
     def pod_counts(self) -> PodCounts:
         """Counts of pods by node and by domain, over every node of the snapshot."""
-        return self._columns.pod_counts
+        return self.columns.pod_counts
 
     @property
     def pod_volumes(self) -> PodVolumes:
         """The pods with storage, by slot, over every node of the snapshot."""
-        return self._columns.pod_volumes
+        return self.columns.pod_volumes
 
     # --- rows ----------------------------------------------------------------------------------
 
     def node(self, position: int) -> NodeView:
         """Return one row as an object."""
         slot = int(self.slots[position])
-        usage = self._columns.usages[slot]
+        usage = self.columns.usages[slot]
         if self._changes is not None:
             usage = self._changes.usage(position, usage)
         return self._view(
-            _known(self._columns.nodes[slot]),
+            _known(self.columns.nodes[slot]),
             slot,
             usage,
-            int(self._columns.generation[slot]),
+            int(self.columns.generation[slot]),
             self,
         )
 
@@ -362,15 +363,15 @@ class NodeTable:
         if self._changes is None:
             if len(chosen) <= FEW and chosen.dtype != np.bool_:
                 return self._few(chosen)
-            return NodeTable(self._columns, self._slots_at(chosen))
+            return NodeTable(self.columns, self._slots_at(chosen))
         at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        return NodeTable(self._columns, self.slots[at], self._changes.take(at))
+        return NodeTable(self.columns, self.slots[at], self._changes.take(at))
 
     def _few(self, positions: NDArray[Any]) -> NodeTable:
         """Return some rows; the same table as last time for the same rows. All plugins that judge the changed
         rows then share the columns gathered in the table.
         """
-        columns = self._columns
+        columns = self.columns
         slots = self.slots.take(positions)
         listed = slots.tolist()
         known = columns.few
@@ -382,10 +383,10 @@ class NodeTable:
         """Return the slots of some rows; the same array as last time for the same array of positions."""
         if positions.flags.writeable or positions.base is not None:
             return self._gathered_slots(positions)
-        known = self._columns.taken
+        known = self.columns.taken
         if known is None or known[0] is not positions or known[1] is not self.slots:
             slots = read_only(self._gathered_slots(positions))
-            known = self._columns.taken = (positions, self.slots, slots)
+            known = self.columns.taken = (positions, self.slots, slots)
         return known[2]
 
     def _gathered_slots(self, positions: NDArray[Any]) -> NDArray[np.intp]:
@@ -399,7 +400,7 @@ class NodeTable:
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
         """Return some rows as the snapshot has them."""
-        return NodeTable(self._columns, self.slots[positions])
+        return NodeTable(self.columns, self.slots[positions])
 
     def with_changes(
         self, removed: PodChanges, added: PodChanges, usages: Sequence[NodeUsage] | None = None
@@ -409,7 +410,7 @@ class NodeTable:
         `usages`: the resulting usage of each row; None: it follows from the pods.
         """
         changed = NodeTable.__new__(NodeTable)
-        changed._columns, changed.slots = self._columns, self.slots
+        changed.columns, changed.slots = self.columns, self.slots
         changed._all, changed._sorted, changed.is_whole = self._all, self._sorted, False
         changed._changes = (
             RowChanges(removed, added) if usages is None else ToldUsages(removed, added, usages)
@@ -429,7 +430,7 @@ class NodeTable:
         seen = known.get(kind)
         if seen is None:
             seen = known[kind] = kind.__new__(kind)
-            seen._columns, seen.slots = self._columns, self.slots
+            seen.columns, seen.slots = self.columns, self.slots
             seen._all, seen._sorted, seen.is_whole = self._all, self._sorted, self.is_whole
             seen._changes, seen._several_of = self._changes, self._several_of
             seen._limited = None
@@ -443,7 +444,7 @@ class NodeTable:
     @property
     def whole(self) -> NodeTable:
         """Every node of the snapshot, without changes."""
-        return NodeTable.of(self._columns)
+        return NodeTable.of(self.columns)
 
     # --- plumbing ------------------------------------------------------------------------------
 
@@ -478,7 +479,7 @@ class NodeTable:
         return known
 
     def _gathered(self, kind: str, resources: tuple[str, ...]) -> NDArray[np.int64]:
-        amounts: ResourceRows = getattr(self._columns, kind)
+        amounts: ResourceRows = getattr(self.columns, kind)
         lines = amounts.rows(resources)
         if lines is None:
             return self._stacked(getattr(self, kind), resources)

@@ -50,7 +50,7 @@ class SlotFollower:
 
         None: any slot may have changed, as at the first call, after too many changes, or in another table.
         """
-        return self.moved_in(nodes._columns)
+        return self.moved_in(nodes.columns)
 
     def moved_in(self, columns: NodeColumns) -> list[int] | None:
         """Return `moved` for the columns behind a table."""

@@ -115,15 +115,15 @@ def _words(answer: object) -> str:
 
 def _row(table: NodeTable, position: int) -> _Row:
     slot = int(table.slots[position])
-    node = table._columns.nodes[slot]
+    node = table.columns.nodes[slot]
     assert node is not None
-    return _Row(node, table._columns.usages[slot], tuple(table.pods.on_node(slot)))
+    return _Row(node, table.columns.usages[slot], tuple(table.pods.on_node(slot)))
 
 
 def _table(host: PluginHost, table: NodeTable, rows: list[_Row], position: int, row: _Row) -> NodeTable:
     """Return the host's table with another row in one position."""
     changed = host.table()
-    columns, slot = changed._columns, int(table.slots[position])
+    columns, slot = changed.columns, int(table.slots[position])
     if row.node.name != rows[position].node.name:
         columns.remove(slot)
         columns.add(row.node, slot)

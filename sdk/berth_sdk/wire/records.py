@@ -178,7 +178,7 @@ def encode_pod(
 
 def _encode_spec(pod: Pod) -> pb.PodSummary:
     """Return the part that depends only on the spec, encoded once for all pods with the same spec."""
-    read = pod._read
+    read = pod.shared_spec
     if read is None:
         return _summary_of_spec(pod)
     if read.summary is None:
@@ -235,7 +235,7 @@ def take_pod(message: pb.PodSummary, *, node_name: str | None = None, item: Kube
         started_at_s = decode_time(message.started_at)
         message.ClearField("started_at")
     # The remaining fields are common to all pods of a controller.
-    return _decode_common(namespace, message.SerializeToString())._sibling(
+    return _decode_common(namespace, message.SerializeToString()).sibling(
         (name, uid, resource_version),
         required_node if node_name is None else node_name,
         created_at_s,

@@ -80,7 +80,7 @@ def tables_built_anew_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Do not notice changes of the tables, for a plugin that reads all of a table."""
-    patch.setattr(kept_answers, "_as_of", lambda nodes, versions: (nodes._columns.identity, versions))
+    patch.setattr(kept_answers, "_as_of", lambda nodes, versions: (nodes.columns.identity, versions))
 
 
 def objects_are_ignored(patch: pytest.MonkeyPatch) -> None:

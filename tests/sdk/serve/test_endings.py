@@ -220,7 +220,7 @@ def test_handle_reaches_no_host_once_the_server_stops(serve: Serve) -> None:
     serving = serve(Noted)
     configure(serving.host, "a1", 1, at_close="ask")
     serving.server.stop(0.2)
-    assert Noted.notes == ["made 1", "HandleError 1", "close 1"]
+    assert Noted.notes == ["made 1", "NoWayBackError 1", "close 1"]
 
 
 def test_close_that_hangs_holds_the_stop_for_a_limited_time(

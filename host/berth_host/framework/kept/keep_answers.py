@@ -188,7 +188,7 @@ class KeepAnswers:
         if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
             return None
         # Another table's slots are other nodes.
-        if self._known.as_of((nodes._columns.identity, self._versions_of_rows.read())):
+        if self._known.as_of((nodes.columns.identity, self._versions_of_rows.read())):
             self._seen.clear()
             for memory in self._memories.values():
                 memory.clear()
@@ -217,7 +217,7 @@ class KeepAnswers:
     def _known_for(self, key: Hashable, nodes: NodeTable) -> MergedAnswers | None:
         known = self._known.get(key)
         if known is not None:
-            known.catch_up(nodes._columns)
+            known.catch_up(nodes.columns)
             return known
         once = hash(key)
         if once not in self._seen:

@@ -36,7 +36,7 @@ class MergedAnswers:
         self.verdicts = MergedVerdicts()
         self.scores = MergedScores()
         self._crowded: NominatedVerdicts | None = None
-        columns = nodes._columns
+        columns = nodes.columns
         self._rows = StaleSlots(DependsOn.ROW, columns)
         self._nodes = StaleSlots(DependsOn.NODE, columns)
         self._nodes_version = columns.nodes_version

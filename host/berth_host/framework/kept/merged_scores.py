@@ -143,7 +143,7 @@ class MergedScores:
         """Update the scores of `nodes` (rows of the snapshot). Return the outcome of a call without an answer
         of the plugin, else None.
         """
-        self._prepare(plugins, nodes._columns.capacity)
+        self._prepare(plugins, nodes.columns.capacity)
         few = self._known.few_missing(nodes)
         if few is None or (few and not self._recall(nodes, few)):
             missing = self._known.missing(nodes)
@@ -158,7 +158,7 @@ class MergedScores:
 
         `ask` then only sums up. A row that fails here is asked about again by `ask`, if it is a candidate.
         """
-        self._prepare(plugins, nodes._columns.capacity)
+        self._prepare(plugins, nodes.columns.capacity)
         missing = self._known.missing(nodes)
         if 0 < len(missing) <= FEW:
             await self._learn(cycle, nodes, missing)
@@ -171,7 +171,7 @@ class MergedScores:
         shared, by_node = self._by_content, self._node_known
         if shared is None or not all(by_node.item(slot) for slot in slots):
             return False
-        scores = shared.find(shared.numbers(nodes._columns, slots))
+        scores = shared.find(shared.numbers(nodes.columns, slots))
         if None in scores:
             return False
         for slot, raw in zip(slots, scores, strict=True):
@@ -200,7 +200,7 @@ class MergedScores:
         have scored get the same scores.
         """
         slots = nodes.slots
-        numbers = shared.numbers(nodes._columns, slots.tolist())
+        numbers = shared.numbers(nodes.columns, slots.tolist())
         scores = shared.find(numbers)
         if None in scores:
             unknown = [at for at, score in enumerate(scores) if score is None]

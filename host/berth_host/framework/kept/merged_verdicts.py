@@ -98,7 +98,7 @@ class MergedVerdicts:
         Rejections and errors about the other rows are written to `statuses`.
         """
         nodes = statuses.table
-        self._prepare(clients, nodes._columns.capacity)
+        self._prepare(clients, nodes.columns.capacity)
         few = self._known.few_missing(nodes) if len(rows) == len(nodes) else None
         if few is None or (few and not self._recall(nodes, few)):
             missing = self._known.missing(nodes)
@@ -126,7 +126,7 @@ class MergedVerdicts:
         None if no row is known to pass, if more than a few moved, or if the last call to `clients` took so
         long that served plugins would miss their deadlines meanwhile.
         """
-        self._prepare(clients, nodes._columns.capacity)
+        self._prepare(clients, nodes.columns.capacity)
         if self._took_s > QUICK_S:
             return None
         missing = self._known.missing(nodes)
@@ -151,7 +151,7 @@ class MergedVerdicts:
     ) -> Rows:
         """Do the same as `ask` for a few rows: plugins are asked about `rows` alone."""
         nodes = statuses.table
-        self._prepare(clients, nodes._columns.capacity)
+        self._prepare(clients, nodes.columns.capacity)
         slots = nodes.slots.take(rows)
         known = self._known.hold(slots)
         if np.count_nonzero(known) < len(known):
@@ -170,7 +170,7 @@ class MergedVerdicts:
         shared, passed = self._by_content, self._node_passed
         if shared is None or not all(passed.item(slot) for slot in slots):
             return False
-        codes = shared.find(shared.numbers(nodes._columns, slots))
+        codes = shared.find(shared.numbers(nodes.columns, slots))
         if None in codes:
             return False
         for slot, code in zip(slots, codes, strict=True):
@@ -204,7 +204,7 @@ class MergedVerdicts:
             await self._ask(self._about_pods, cycle, nodes)
             return
         slots = nodes.slots
-        numbers = shared.numbers(nodes._columns, slots.tolist())
+        numbers = shared.numbers(nodes.columns, slots.tolist())
         codes = shared.find(numbers)
         if None in codes:
             unknown = [at for at, code in enumerate(codes) if code is None]
@@ -332,7 +332,7 @@ class NominatedVerdicts(MergedVerdicts):
         if nominated.marks is None or not len(crowded):
             return await nominated_pass(clients, cycle, statuses, rows, nominated)
         nodes = statuses.table
-        self._prepare(clients, nodes._columns.capacity)
+        self._prepare(clients, nodes.columns.capacity)
         self._marks = extended(self._marks, len(self._known) - len(self._marks))
         slots, marks = nodes.slots.take(crowded), nominated.marks.take(crowded)
         stale = ~(self._known.hold(slots) & (self._marks.take(slots) == marks))

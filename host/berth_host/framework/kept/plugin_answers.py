@@ -65,7 +65,7 @@ class SignatureAnswers:
         """Return True if the score of every row is kept."""
         if self.scores is None:
             return False
-        self.scores.catch_up(nodes._columns)
+        self.scores.catch_up(nodes.columns)
         return not len(self.scores.missing(nodes))
 
     def normalized(self, signer: Signer, raw: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -102,7 +102,7 @@ class PluginAnswers:
             dropped = self._by_signature.keep(signature, answers)
             if dropped is not None:
                 self._with_columns.drop(id(dropped))
-        answers.catch_up(nodes._columns.nodes_version)
+        answers.catch_up(nodes.columns.nodes_version)
         return answers
 
     def verdict_column(self, answers: SignatureAnswers, nodes: NodeTable) -> RowColumn | None:
@@ -117,7 +117,7 @@ class PluginAnswers:
                 return None
             column = answers.verdicts = self._new_column(np.int32)
             self._has_column(answers)
-        column.catch_up(nodes._columns)
+        column.catch_up(nodes.columns)
         return column
 
     def own_verdicts(self, answers: SignatureAnswers, nodes: NodeTable) -> OwnVerdicts | None:
@@ -147,7 +147,7 @@ class PluginAnswers:
                 return await client.score(cycle, nodes)
             column = answers.scores = self._new_column(np.int64)
             self._has_column(answers)
-        column.catch_up(nodes._columns)
+        column.catch_up(nodes.columns)
         missing = column.missing(nodes)
         if len(missing):
             outcome = await client.score(cycle, missing.of(nodes), raw_only=True)

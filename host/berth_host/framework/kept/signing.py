@@ -179,7 +179,7 @@ class Signers:
 
         Raises what a plugin raises, and TypeError for a signature that cannot be hashed.
         """
-        spec = pod._read
+        spec = pod.shared_spec
         if spec is None or not self._by_spec_holds:
             return self._sign_spec(pod, nodes)
         known = spec.signed
