@@ -28,7 +28,7 @@ from berth_bench.result import Level
 from berth_bench.short_lived import SETTLED, ShortLivedPods, growth
 
 AT_ONCE: Final = 20
-"""How many objects are created in one turn of the loop."""
+"""The number of objects that are created in one turn of the loop."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 Object = dict[str, Any]
 

@@ -22,7 +22,7 @@ from berth_bench.workload import ATTEMPTED, Labels
 
 LOOK_S: Final = 0.25
 PATIENCE_S: Final = 60.0
-"""How long an op waits while none of its pods gets a node or a nomination, although the cluster changes."""
+"""The longest wait of an op whose pods get no node or nomination, although the cluster changes."""
 
 
 @dataclass(slots=True, eq=False)

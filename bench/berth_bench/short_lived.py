@@ -21,7 +21,7 @@ from berth_bench.result import Level
 from berth_bench.workload import SCHEDULED, RunPods
 
 AT_ONCE: Final = 20
-"""How many pods are created, or ended, in one turn of the loop."""
+"""The number of pods that are created, or ended, in one turn of the loop."""
 WAITING_S: Final = 2.0
 """No pod is created while pods of so many seconds wait for their node, so that a slow machine needs no more
 memory than a fast one.

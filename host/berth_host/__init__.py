@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 
 def run(plugins: Mapping[str, type] | None = None, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Be the `berth` command with `plugins` of one's own, by name, and exit with its code.
+    """Run the `berth` command with more plugins, by name, and exit with its code.
 
     A configuration enables them like any other. `arguments`: those of the command, None: the process's.
     Exits with 2 for a name that a default or an installed plugin has already, and for a value that is no

@@ -19,7 +19,7 @@ def scheduler() -> NoReturn:
 
 
 def kubectl() -> NoReturn:
-    """`kubectl berth`: kubectl runs `kubectl-berth` with what is behind its first word."""
+    """Run `kubectl berth`. kubectl calls `kubectl-berth` with the arguments after `berth`."""
     try:
         # Not at the top, where gRPC would come with it, before `run` has set how it waits.
         from berth_sdk.runtime.standard_streams import prepare_streams

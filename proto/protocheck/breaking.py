@@ -35,10 +35,10 @@ _Key: TypeAlias = tuple[str, str]
 """The name of the parent, and the number of a field or of an enum's value in it."""
 
 BY_FEATURE: Final = re.compile(r'\bfeature\s+"')
-"""What the comment of a new duty says if it holds only between peers that named `feature "x"`."""
+"""The words of a new duty's comment if it holds only between peers that named `feature "x"`."""
 
 BY_POINT: Final = re.compile(r"\bpoint\b")
-"""What the comment of a new call says if the host makes it only to plugins that declared a point."""
+"""The words of a new call's comment if the host makes it only to plugins that declared a point."""
 
 
 def check(released: FileDescriptorSet, now: FileDescriptorSet) -> list[str]:

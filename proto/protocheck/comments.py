@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
 from protocheck.walk import Declaration, declarations
 
 RPC_PARAGRAPHS: Final = ("Caller:", "Errors:", "Repeat:")
-"""What every rpc comment says: who calls it when, what each gRPC code means, may it be repeated."""
+"""The paragraphs of every rpc comment: its caller, the meaning of gRPC codes, whether to repeat it."""
 
 _PRESENCE: Final = re.compile(r"\s*(REQUIRED|OPTIONAL)\b")
 

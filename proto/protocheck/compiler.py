@@ -16,13 +16,13 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 SOURCE_PREFIX = "berth/plugin"
-"""Where the contract's files lie below the proto root: their package, as a folder."""
+"""The folder of the contract's files below the proto root: their package."""
 
 QUERY_PREFIX = "berth/query"
-"""Where the service for other programs lies. It is no part of the contract with plugins and its releases."""
+"""The folder of the service for other programs, which is no part of the contract with plugins."""
 
 SCAFFOLD_FOLDER = "cli/scaffold/proto"
-"""Where the SDK's package has a copy of the sources, which `berth-sdk new` writes into a plugin."""
+"""The folder of the copy of the sources in the SDK, which `berth-sdk new` writes into a plugin."""
 
 _OWN_IMPORT = re.compile(r"^from berth\.(plugin|query)\b", re.MULTILINE)
 _HAS_SERVICE = re.compile(r"^service\s", re.MULTILINE)

@@ -110,7 +110,7 @@ def word_of_action(resource: str, action: ActionType) -> str:
 
 
 class Hint(Enum):
-    """How the host decides whether an event may help a pod."""
+    """The way in which the host decides whether an event may help a pod."""
 
     QUEUE = "queue"
     """Every matching event requeues the pod."""

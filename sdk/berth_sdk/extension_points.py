@@ -131,7 +131,7 @@ METHODS: Final[Mapping[ExtensionPoint, tuple[str, ...]]] = {
 
 
 class ScoreNormalization(Enum):
-    """How raw scores become 0..100. The numbers are the contract's."""
+    """The way from raw scores to 0..100. The numbers are the contract's."""
 
     PLUGIN = 1
     """The plugin returns final scores, computed over all candidates together."""
@@ -148,8 +148,8 @@ class ScoreNormalization(Enum):
 
 
 class NodeMode(Enum):
-    """How a plugin gets nodes. SNAPSHOT: it reads node data from the tables. NAMES: it gets the candidates'
-    names only.
+    """The form in which a plugin gets nodes. SNAPSHOT: it reads node data from the tables. NAMES: it gets
+    the candidates' names only.
     """
 
     NAMES = 1
@@ -375,7 +375,7 @@ class EventsPlugin(Protocol):
 
 
 class QueueSigningPlugin(Protocol):
-    """For a class whose `pre_enqueue` and `queueing_hint` follow from less than all of a pod's wishes."""
+    """A plugin whose `pre_enqueue` and `queueing_hint` read only some parts of a pod."""
 
     def sign_queue(self, pod: Pod) -> Hashable:
         """Return the key that decides the answers of `pre_enqueue` and `queueing_hint`.
@@ -434,7 +434,7 @@ class NoConcern(Enum):
 
 
 class SigningPlugin(Protocol):
-    """For a class that shares its answers (`depends_on`): decides which pods get the same answers."""
+    """A plugin that shares its answers (`depends_on`) and decides which pods get the same answers."""
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
         """Return a value that decides the answers from PreFilter to Score, beside the objects of
@@ -451,7 +451,7 @@ class SigningPlugin(Protocol):
 
 
 class SpecSigningPlugin(Protocol):
-    """For a class whose answers follow from the pod's spec alone. Takes the place of `sign`."""
+    """A plugin whose answers follow from the pod's spec alone. Takes the place of `sign`."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
         """Return the value that `sign` would return.

@@ -195,7 +195,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementProgress:
-    """How far a group's cycle is. `remaining`: members (or child groups) that were not tried yet;
+    """The progress of a group's cycle. `remaining`: members (or child groups) that were not tried yet;
     `scheduled`: those that have a node, bound ones included.
     """
 

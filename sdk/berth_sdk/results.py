@@ -103,7 +103,7 @@ class PreFlightResult:
 
 
 class PatchAction(Enum):
-    """What the host does with the object (the contract's ObjectPatch.Action)."""
+    """The action on the object (the contract's ObjectPatch.Action)."""
 
     MERGE = 1
     """Merge the patch into the object."""

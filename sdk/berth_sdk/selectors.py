@@ -39,7 +39,7 @@ _PLAIN_LINES: Final = re.compile(rf"(?:{_PLAIN.pattern})?(?:\n(?:{_PLAIN.pattern
 
 
 class Operator(Enum):
-    """How a requirement compares. The values are the API's spellings."""
+    """The comparison of a requirement. The values are the API's spellings."""
 
     # The hash of an Enum is a Python function, and selectors hash thousands of operators.
     __hash__ = object.__hash__

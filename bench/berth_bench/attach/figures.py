@@ -26,7 +26,7 @@ class StartFigures:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """A child divided by the import; less is better, and 1 means that both cost the same."""
+        """The times of a child divided by those of the import; less is better, 1: both cost the same."""
         return {
             "wall": round(self.child_ms / self.bare_ms, 3),
             "cpu": round(self.child_cpu_ms / self.bare_cpu_ms, 3),

@@ -35,7 +35,7 @@ _WITHIN_S: Final = 120.0
 
 
 class Way(StrEnum):
-    """How the processes are attached."""
+    """The order of attaching: all processes together, or one after the other."""
 
     ONE_AT_A_TIME = "one at a time"
     TOGETHER = "together"

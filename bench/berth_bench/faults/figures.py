@@ -29,7 +29,7 @@ class Standing:
 
     @property
     def settled(self) -> Phase:
-        """The same for the batch after the warm-up."""
+        """The median of each figure separately, over the batch after the warm-up."""
         return _median([turn.settled for turn in self.turns])
 
     @property

@@ -28,7 +28,7 @@ class Size:
 
 
 class Answer(StrEnum):
-    """What a scheduler answered about a pod."""
+    """The answer of a scheduler about a pod."""
 
     BOUND = "bound"
     UNSCHEDULABLE = "unschedulable"
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def following_ratio(self) -> float | None:
-        """The same for the pod after it."""
+        """The CPU of berth's attempt for the plain pod after it, divided by kube-scheduler's; None: unknown."""
         if self.berth is None or self.kube is None:
             return None
         return _ratio(self.berth.following, self.kube.following)

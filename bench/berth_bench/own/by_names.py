@@ -38,6 +38,6 @@ class ByNames(Plugin):
 
 
 class BySnapshot(ByNames):
-    """The same rule over the snapshot: requests and answers have bitmaps."""
+    """The rule of ByNames over the snapshot: requests and answers have bitmaps."""
 
     node_mode = NodeMode.SNAPSHOT

@@ -40,7 +40,7 @@ TEAMS: Final = 5
 SIZES: Final = 4
 """The number of different CPU requests of the pods, and of different sizes of the templates."""
 EXISTING: Final = 100
-"""The nodes that exist."""
+"""The number of nodes of the cluster, beside the template nodes that do not exist."""
 NODES_EACH: Final = 20
 """The nodes of each template where the pods take room."""
 _PLUGIN: Final = plugins.OwnTeam.__name__

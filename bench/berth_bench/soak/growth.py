@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 MIN_SAMPLES: Final = 16
-"""Fewer samples make no line."""
+"""The least number of samples from which a line is computed."""
 SIGMAS: Final = 3.0
 """The error of a growth, in standard errors of the line's slope."""
 DOUBT: Final = 0.75
@@ -23,7 +23,7 @@ ENTRY: Final[Mapping[str, Mapping[str, float]]] = {
     "blocks": {"events": 20.0, "attempts": 50.0, "pods": 100.0},
     "malloced_bytes": {"events": 700.0, "attempts": 500.0, "pods": 1500.0},
 }
-"""What an entry of each bounded store brings, as seen in a soak.
+"""The growth for each entry of a bounded store, as seen in a soak.
 
 An event that is kept for its repetitions (its JSON, key and times) is dropped after six minutes without
 another, or as the oldest of 10 000. An attempt is a diagnosis with its share of the pod's history. The host

@@ -38,7 +38,7 @@ _HELD: Final = 5
 
 
 class Mood(StrEnum):
-    """How a plugin behaves."""
+    """The behaviour of a plugin in a soak."""
 
     HONEST = "honest"
     SLOW = "slow"

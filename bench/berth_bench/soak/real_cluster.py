@@ -36,7 +36,7 @@ from berth_bench.versus.objects import Json
 RUN: Final = "soak.berth.io/run"
 """Label and taint of the nodes, and label of the namespace: the run that they belong to."""
 PATIENCE_S: Final = 60.0
-"""How long to wait for a server that does not answer, in seconds."""
+"""The longest wait for a server that does not answer, in seconds."""
 _AGAIN_S: Final = 0.2
 _STOPPED_S: Final = (1.0, 10.0)
 _AT_ONCE: Final = 16

@@ -40,7 +40,7 @@ REST_S: Final = KEEP_ALIVE_S + 5.0
 WARM_UP_S: Final = 10.0
 _SAMPLE_S: Final = 2.0
 HEAP_EACH_S: Final = 8.0
-"""How often objects are counted. Each count is preceded by a full collection of the host."""
+"""The seconds between two counts of objects. A full collection of the host precedes each count."""
 _REASONS: Final = 5
 _LONGEST_REASON: Final = 160
 

@@ -12,7 +12,7 @@ from berth_bench.versus import objects
 
 Json: TypeAlias = dict[str, Any]
 CPU_M: Final = 100
-"""What each pod requests, in millicores. The CPU of a node is its room."""
+"""The CPU request of each pod, in millicores. The CPU of a node is a multiple of it."""
 POOL: Final = "pool"
 """The label of the nodes that parts them."""
 _EMULATED: Final = ("--emulated-version=1.37",)

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the pods. `rate`: pods created per second, 0 for all at once.
+    """The result of one run. `rate`: pods created per second, 0 for all at once.
 
     `too_many`: pods beyond the room of their nodes; `overfull_nodes`: the nodes that have such pods.
     `sent_back`: pods that berth did not bind, as somebody else had filled their node.

@@ -125,7 +125,7 @@ def versus(
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Make SIGTERM, which a job gets that takes too long, end the servers and the scheduler too."""
+    """Handle SIGTERM like Ctrl-C, so that a job killed for its time limit stops its servers."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -43,7 +43,7 @@ class LabelRank(Plugin):
 
 
 class NodeRank(LabelRank):
-    """The same, declared: no field of the pod counts, and of the cluster the Node object alone."""
+    """The same scores with declarations: `sign_fields` is empty, and `depends_on` is NODE."""
 
     depends_on = DependsOn.NODE
     sign_fields = ()

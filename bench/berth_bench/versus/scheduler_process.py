@@ -31,7 +31,7 @@ class SchedulerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSetup:
-    """How to start a scheduler. `program`: `berth`, or the path of a kube-scheduler.
+    """The start of a scheduler. `program`: `berth`, or the path of a kube-scheduler.
 
     `configuration`: a KubeSchedulerConfiguration without clientConnection; `more_documents`: further
     documents of the file, for berth. `python`: that runs berth; "": this process's. `module`: its arguments

@@ -77,7 +77,7 @@ NO_CLASSES: Final = Classes()
 
 
 def pod_of(manifest: Manifest, clock: Clock, classes: Classes = NO_CLASSES) -> Pod:
-    """Return the pod, without a node, under a uid of its own. Raises QuestionError with every problem.
+    """Return the pod with a new random uid and without a node. Raises QuestionError with every problem.
 
     A pod of a cluster may be given as it is: its node, its status and its times are left out.
     """

@@ -28,7 +28,7 @@ RESTORING_S: Final = 60.0
 HOPEFUL_LOSSES: Final = 5
 """The number of losses in a row, soon after attaching, from which on a plugin is not waited for."""
 FIRST_TRY_S: Final = 45.0
-"""The longest wait, in seconds, for the first attempts of all places."""
+"""The most seconds that `start` waits until every place was tried once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

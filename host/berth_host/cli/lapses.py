@@ -22,7 +22,7 @@ KEPT: Final = "no pod was placed without its answer"
 _FALLS_BACK: Final = "SortKeys"
 """A call with a fallback: without the answer, pods have another order."""
 _REPEATED: Final = "Unreserve"
-"""A call that decides about no pod, and that the host repeats until the plugin acknowledges it."""
+"""Unreserve decides about no pod, and the host repeats it: its failure is no lapse."""
 
 
 def is_kept(lapse: str) -> bool:

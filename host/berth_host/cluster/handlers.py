@@ -137,7 +137,7 @@ class EventHandlers:
         """The problems of the objects that cannot be read now, which were said."""
         self._leads = False
         self._unwritten: dict[tuple[str, str, str], Callable[[], None]] = {}
-        """What is written about objects that cannot be read when this host leads."""
+        """The reports about objects that cannot be read; written when this host leads."""
         self.refused: Counter[str] = Counter()
 
     def begin(self) -> None:

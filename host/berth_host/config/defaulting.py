@@ -45,7 +45,7 @@ class PluginSet:
     disabled: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        """As `/configz` shows it; empty lists are left out."""
+        """Return the object that `/configz` shows, without empty lists."""
         result: dict[str, Json] = {}
         if self.enabled:
             result["enabled"] = [{"name": ref.name, "weight": ref.weight} for ref in self.enabled]

@@ -18,7 +18,7 @@ from typing import Final
 
 
 class Stage(StrEnum):
-    """How settled a feature is."""
+    """The maturity of a feature gate."""
 
     ALPHA = "ALPHA"
     BETA = "BETA"

@@ -29,7 +29,7 @@ NO_REASON: Final = "rejected without a reason"
 
 
 class Outcome(Enum):
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     RUNNING = "running"
     WAITING = "waiting"

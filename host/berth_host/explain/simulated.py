@@ -82,7 +82,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """How many nodes of a template have pods of the question, and how many pods these are."""
+    """The use of one template: the number of its nodes with pods of the question, and of these pods."""
 
     template: str
     used_count: int

@@ -64,7 +64,7 @@ _ALERT: Final = re.compile(r"(?:TLSV\d+|SSLV3)_ALERT_(\w+)")
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a request came. `url`: where it went last, after redirects; `location`: the last redirect's own
+    """The progress of a request. `url`: the last URL, after redirects; `location`: the last redirect's own
     text. `reused`: over a kept connection.
 
     `traceparent`: the header of a traced request; empty: none. `headers`: the head of the answer arrived.

@@ -205,7 +205,7 @@ class GroupAttempt(GroupCycle):
     task: asyncio.Task[None] | None = None
     """The task that the scheduling loop runs in; None: the attempt is not in its cycle."""
     cancellations: int = 0
-    """How often the task was cancelled for this attempt, by the host itself."""
+    """The number of times that the host cancelled the task because of this attempt."""
     aborted: str = ""
     """Why the attempt was cut short."""
     has_deleted: bool = False

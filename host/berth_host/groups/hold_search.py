@@ -77,8 +77,9 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """Where a group fits first. `nodes`: the node of each member that gets one, by uid. `waits_for`: the pods
-    that must leave before, by uid, with their ends.
+    """The first place where a group fits. `nodes`: the node of each member that gets one, by uid.
+
+    `waits_for`: the pods that must leave before, by uid, with their ends.
     """
 
     nodes: Mapping[str, str]

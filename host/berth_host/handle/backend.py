@@ -32,7 +32,7 @@ class NoOpenCallError(HostError):
 
 
 class QuestionUnderWayError(HostError):
-    """The same question of the plugin is being answered already."""
+    """Raised for a question that the host is already answering for the plugin."""
 
 
 class UnknownNodesError(HostError):

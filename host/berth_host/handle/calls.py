@@ -52,7 +52,7 @@ MAX_EVENTS: Final = 100
 """Events in one call; the host drops the others, and counts them in the answer."""
 MAX_NOTE_BYTES: Final = 1024
 MAX_WORD_BYTES: Final = 128
-"""Of an event's reason and action."""
+"""The limit of an event's reason, and of its action."""
 _EVENT_TYPES: Final = frozenset({"", "Normal", "Warning"})
 
 

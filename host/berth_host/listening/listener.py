@@ -69,7 +69,7 @@ class Listener:
         self._places = TurnQueue(ACCEPTED_PER_S, BURST_ACCEPTED, clock)
         self._entering: Counter[str] = Counter()
         self._entering_tasks: set[asyncio.Task[None]] = set()
-        """The connections that wait for a place, and their number by peer."""
+        """The tasks of connections that wait for a place. `_entering` has their number by peer."""
         self._turn_within_s = turn_within_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None

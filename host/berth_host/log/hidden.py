@@ -30,7 +30,7 @@ _START: Final = "|".join(
         *(rf"(?<=\x1b\[{numbers}m)" for numbers in (r"\d", r"\d\d", r"\d;\d\d")),
     )
 )
-"""The place where a secret begins; in the middle of a word it is another word."""
+"""Pattern of a word boundary: a secret inside a longer word is not masked."""
 _hidden: tuple[tuple[str, re.Pattern[str]], ...] = ()
 """The secrets, longest first, because a shorter one may be part of a longer one. The tuple is replaced as a
 whole, because other threads read it.

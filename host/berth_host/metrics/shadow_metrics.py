@@ -9,7 +9,7 @@ from berth_host.metrics.series import Counters, Histograms
 
 
 class ShadowMetrics:
-    """How the decisions of a shadow compare with those of the real scheduler. Durations are in seconds."""
+    """The metrics of a shadow: its decisions beside those of the real scheduler. Durations in seconds."""
 
     def __init__(self) -> None:
         self.decisions = Counters(families.SHADOW_DECISIONS)

@@ -16,7 +16,8 @@ from berth_sdk.pod import Pod
 def notes_about(pods: Sequence[Pod], *, on_templates: bool = False, in_turn: bool = False) -> list[str]:
     """Return the notes, a sentence each, with the cure.
 
-    `on_templates`: there are nodes that do not exist. `in_turn`: each pod takes its room from the next ones.
+    `on_templates`: there are nodes that do not exist. `in_turn`: the pods are placed one after the other, and
+    each leaves less room for the next.
     """
     claiming = [pod for pod in pods if _listed(pod, "spec.resourceClaims")]
     mounting = [pod for pod in pods if _mounted(pod, "persistentVolumeClaim", "ephemeral")]

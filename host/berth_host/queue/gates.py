@@ -85,11 +85,11 @@ class Gates:
         self._seams = seams
         self._registrations = registrations
         self._moves: dict[str, OpenMove] = {}
-        """By uid of the entity."""
+        """The open moves by uid of the entity."""
         self._awaited: dict[str, OpenMove] = {}
-        """By uid of each pod that a question is about."""
+        """The open moves by uid of each pod that a question is about."""
         self._listening: dict[str, OpenMove] = {}
-        """Those of `_moves` that keep every event: of groups, and of pods that other plugins rejected."""
+        """The moves that keep every event: those of groups, and of pods that other plugins rejected."""
 
     @property
     def open_count(self) -> int:

@@ -37,7 +37,7 @@ _BACK: dict[Place, Strategy] = {
     Place.BACKOFF: Strategy.AFTER_BACKOFF,
     Place.POOL: Strategy.SKIP,
 }
-"""How an entry goes back to the place that it was taken from, to change its members."""
+"""The strategy that puts an entry back where it was taken from, after its members were changed."""
 
 
 class Aside(Enum):
@@ -49,7 +49,7 @@ class Aside(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where the queue holds a pod. `entity`: the pod's own record or that of its group; None beside them."""
+    """The place of a pod in the queue. `entity`: the record of the pod or its group; None beside them."""
 
     place: Place | Aside
     info: QueuedPodInfo

@@ -22,7 +22,7 @@ from berth_host.queue.registrations import Registration, RegistrationIndex
 
 
 class Strategy(IntEnum):
-    """How a pod is requeued after an event; the strongest comes last."""
+    """The way in which an event requeues a pod; the strongest comes last."""
 
     SKIP = 0
     """Stay in the pool of unschedulable pods."""

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Readiness:
-    """The waiters for the next `notify`; a `wait` that begins later waits for the one after it."""
+    """A condition without a lock: `notify` wakes all tasks that wait at that moment, and no later ones."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []

@@ -65,10 +65,10 @@ class Call(Generic[*Args, Raw, Out]):
     local: Callable[..., Any]
     """In process: (runtime, cycle state, pod, *arguments) -> the raw answer, or something to await."""
     each: Callable[..., Iterable[tuple[Any, ...]]] | None = None
-    """Of a batch: (*arguments) -> its questions, one for each answer. `local` and `check_one` are then about
+    """For a batch: (*arguments) -> its questions, one for each answer. `local` and `check_one` are then about
     one question: (runtime, *question) -> the raw answer; the answer."""
     check_one: Callable[..., Any] | None = None
-    """Of a batch: (checker, this call, raw answer) -> the answer to one question. Raises
+    """For a batch: (checker, this call, raw answer) -> the answer to one question. Raises
     PluginProtocolError."""
     sends: tuple[str, ...] = ()
     """Served: the names of the arguments, by which the request is written."""

@@ -186,7 +186,7 @@ class CycleRecord:
     restarted: bool = False
     """The attempt has been restarted once, and is not restarted again."""
     is_question: bool = False
-    """Nobody schedules the pod, which need not exist: the cycle ends after the choice of a node."""
+    """True for a question: the pod need not exist, and the cycle ends after the choice of a node."""
     binding: bool = False
     """The binding cycle has begun."""
     idle: bool = False
@@ -377,7 +377,7 @@ class Cycle(CycleRecord):
     task: asyncio.Task[None] | None = None
     """The task that `abort` cancels; None: nothing to cancel."""
     cancellations: int = 0
-    """How often `abort` cancelled the task of the scheduling loop."""
+    """The number of times that `abort` cancelled the task of the scheduling loop."""
 
     # --- what the search found
     statuses: NodeStatuses | None = None

@@ -21,7 +21,7 @@ from berth_host.model.clock import Clock
 from berth_host.shadow.decision import Decision, Difference, KeptScores
 
 DIFFERENCES_KEPT: Final = 100
-"""The most differences that the table lists: the last ones."""
+"""The report lists at most this many differences, the latest."""
 ASSUMED_S: Final = 30.0
 """Seconds (real time) that a chosen node counts as taken while the real scheduler has no outcome."""
 SCORES_BYTES: Final = 64 * 1024 * 1024
@@ -29,10 +29,10 @@ SCORES_BYTES: Final = 64 * 1024 * 1024
 
 
 class ShadowOutcome(Enum):
-    """How a decision compares with the real scheduler's."""
+    """The result of comparing a decision with the real scheduler's."""
 
     SAME = "same"
-    """The same node."""
+    """Both schedulers chose the same node."""
     TIE = "tie"
     """Another node with the same score: the choice is random."""
     UNSCHEDULABLE = "unschedulable"

@@ -31,11 +31,13 @@ class _TooLongError(BaseException):
 
 
 class _AbandonedError(BaseException):
-    """Nobody waits for the function any more. No handler of the function's own errors catches it."""
+    """Raised in a function whose caller no longer waits. A BaseException, so that the function's own handlers
+    do not catch it.
+    """
 
 
 class _Here(threading.local):
-    """What this thread runs. `ends`: called at the end of a piece; None: the work is not divided."""
+    """The work of this thread. `ends`: called at the end of a piece; None: the work is not divided."""
 
     left = 0
     ends: Callable[[], None] | None = None

@@ -161,7 +161,7 @@ def are_equivalent(one: Type, other: Type) -> bool:
 
 
 class Substitutions:
-    """What type parameters stand for. A failed comparison leaves no trace."""
+    """The types that type parameters stand for. A failed comparison leaves no trace."""
 
     def __init__(self) -> None:
         self._known: dict[str, Type] = {}

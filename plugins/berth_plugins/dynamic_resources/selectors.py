@@ -19,7 +19,9 @@ from berth_plugins.dynamic_resources.search import AllocationError
 
 _MAX_EXPRESSIONS: Final = 64
 _MAX_BYTES: Final = 128 * 1024
-"""Of the text of the expressions that are kept compiled, which take some two hundred times as much."""
+"""The limit for the text of all expressions that are kept compiled. Compiled, an expression takes some two
+hundred times as much memory as its text.
+"""
 _MAX_ANSWERS: Final = 65536
 
 _Known: TypeAlias = tuple[Expression | CelError, dict[Device, bool | CelError]]

@@ -26,9 +26,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class Hints:
-    """The hints of one plugin instance. `carried`: the terms of running pods as of the last cycle, which is
-    the one that rejected the pod, or a later one.
-    """
+    """The hints of one plugin instance. `carried`: the terms of running pods at the latest cycle."""
 
     def __init__(self, namespaces: Namespaces, carried: CarriedTerms) -> None:
         self._namespaces = namespaces

@@ -94,7 +94,7 @@ _GROUPS: Final = "docs/how-to/write-a-group-plugin.md"
 
 
 class NewError(Exception):
-    """What is wrong with the command, with the cure."""
+    """An error of the command, with its cure."""
 
 
 def new(options: Namespace) -> int:

@@ -16,7 +16,7 @@ from berth_sdk.extension_points import ExtensionPoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What one extension point brings. `names`: imports from berth_sdk. `lines`: lines of `__init__`."""
+    """The code of one extension point. `names`: imports from berth_sdk. `lines`: lines of `__init__`."""
 
     names: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the server listens, and with what the kit calls it.
+    """The server under test, and the arguments and the pod with which the kit calls it.
 
     `args`: the plugin's arguments. `pod`: the pod that the kit asks about; None: a plain one.
     `pod_manifest`: the same as JSON. `double`: HandleService as the kit serves it. `credential`: the secret

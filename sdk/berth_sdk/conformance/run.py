@@ -40,7 +40,7 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one case came to. `result`: "pass", "fail" or "skip". `detail`: why it failed or was skipped."""
+    """The result of one case. `result`: "pass", "fail" or "skip". `detail`: why it failed or was skipped."""
 
     case: Case
     result: str

@@ -19,7 +19,7 @@ from typing import Any, Final
 from berth_sdk.json.scanner import ScanError, skipped
 
 MAX_DEPTH: Final = 128
-"""How many maps and lists of a parsed object lie within each other, at most. What is deeper is `RawJson`.
+"""The depth limit of parsed objects, in nested maps and lists. A deeper value is `RawJson`.
 
 Every reader, writer and comparison of Python handles this depth; API servers admit 10 000 levels.
 """

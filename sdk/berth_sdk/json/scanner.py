@@ -24,8 +24,8 @@ BRACKETS_PER_STEP: Final = 8_000
 """The number of brackets and keys that `spans` reads between two of its yields: a few milliseconds' work."""
 
 Paths = Mapping[bytes, Any]
-"""What `spans` looks for: a map from each step to the next steps, a string at a path's end. The string is the
-label of what is found there.
+"""The paths that `spans` looks for: a map from each step to the next steps, a string at a path's end. The
+string is the label of the value that is found there.
 """
 
 _BACKSLASH: Final = 0x5C

@@ -52,7 +52,8 @@ _OF_PODS: Final[dict[NodeColumn, Callable[[NodeUsage], Hashable]]] = {
 class RowContents:
     """A number for the content of each slot in the columns `reads`: equal numbers, equal content.
 
-    Two numbers may stand for one content. That costs a question, and changes no answer. Several threads may
+    Equal contents may have different numbers: the plugin is then called once more, and answers the same.
+    Several threads may
     call `of`: plugins of one process share the table, and each plugin has a thread of its own at Score.
     """
 
@@ -243,7 +244,7 @@ def _label(key: str) -> Callable[[Node], Hashable]:
 
 
 def _catch_up(numbers: list[int], follower: SlotFollower, columns: NodeColumns) -> None:
-    """Forget the numbers of slots that moved."""
+    """Set the content number of every changed slot to 0, so that it is computed again."""
     if len(numbers) < columns.capacity:
         numbers.extend([0] * (columns.capacity - len(numbers)))
     moved = follower.moved_in(columns)

@@ -44,7 +44,7 @@ class HostPort:
 
     @property
     def normalized(self) -> HostPort:
-        """The same port with both defaults written out."""
+        """The port with IP 0.0.0.0 and protocol TCP filled in where they are empty."""
         if self.ip and self.protocol:
             return self
         return HostPort(self.ip or "0.0.0.0", self.protocol or "TCP", self.port)

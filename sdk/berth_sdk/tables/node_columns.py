@@ -129,7 +129,7 @@ class NodeColumns:
         )
         """The column of every key that no node has."""
         self._rare: tuple[int, dict[str, list[tuple[int, str]]]] | None = None
-        """What `_rare_labels` returned last, with its version of the nodes."""
+        """The latest result of `_rare_labels`, with its version of the nodes."""
         self._most_keys = 0
         """The number of `_label_keys` above which an update counts them anew."""
         self.features: dict[str, NDArray[np.bool_]] = {}

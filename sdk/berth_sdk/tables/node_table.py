@@ -399,7 +399,7 @@ class NodeTable:
         return slots
 
     def unchanged(self, positions: NDArray[np.intp]) -> NodeTable:
-        """Return some rows as the snapshot has them."""
+        """Return the rows at `positions` without the what-if changes of this table."""
         return NodeTable(self.columns, self.slots[positions])
 
     def with_changes(

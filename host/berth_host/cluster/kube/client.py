@@ -36,7 +36,7 @@ from berth_host.model.clock import Clock, RealClock, sleep
 from berth_host.model.compact_json import json_bytes
 
 MAX_RETRIES: Final = 10
-"""How often a request is sent again when the server asks for a retry."""
+"""The number of times that a request is sent again when the server asks for a retry."""
 MAX_UNDER_WAY: Final = 64
 """The most concurrent requests, not counting those sent with `limited=False`.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How to reach an API server.
+    """The address and the credentials of an API server.
 
     `kubeconfig`: a path, or several as KUBECONFIG lists them; empty for a pod's service account.
     `master`: a URL that overrides the file's server. `context`: a context of the file; empty for the

@@ -190,9 +190,9 @@ IDLE_S: Final = 150.0
 STEADY_S: Final = 5.0
 """Seconds after which a watch counts as successful: the backoff before the next watch starts again."""
 AGAIN_TIMEOUT_S: Final = 10.0
-"""How long an object that is asked for again may take, in seconds; others wait to be read meanwhile."""
+"""The limit for reading one object again, in seconds; others wait to be read meanwhile."""
 FIRST_LATE_S: Final = 10.0
-"""How long the first list waits, in seconds, for its objects that are read late."""
+"""The longest wait of the first list, in seconds, for its objects that are read late."""
 _KINDS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 _ERROR_MARK: Final = b'"type":"ERROR"'
 

@@ -32,7 +32,7 @@ MAX_ALL_HELD_BYTES: Final = 32 * 1024 * 1024
 MAX_SCAN_BYTES: Final = 32 * 1024 * 1024
 """The bytes of lines of which nothing is known yet at which a watch reads no further ones."""
 PAUSE_S: Final = 5.0
-"""How long a namespace waits, in seconds, after an object of it could not be asked for."""
+"""The pause of a namespace, in seconds, after one of its objects could not be read again."""
 _SCANS: Final = None
 """The queue of lines of which nothing is known yet, not even the namespace."""
 Reading = Generator[None, None, Any]

@@ -30,7 +30,7 @@ from berth_host.cluster.kube.session import constant_headers
 from berth_host.cluster.kube.write_connection import NotActedOnError, WriteConnection
 
 MAX_REPEATS: Final = 3
-"""How often a request is sent again that the server did not act on."""
+"""The number of times that a request is sent again if the server did not act on it."""
 TICK_S: Final = 0.25
 """Time-outs are looked at this often, which costs less than a timer for each request."""
 RESTED_S: Final = 1.0
@@ -68,7 +68,7 @@ class WriteClient:
         self._heads = Http1Heads("", ())
         self._connections: list[WriteConnection] = []
         self._ready: list[WriteConnection] = []
-        """Those with room, the one used last at the end."""
+        """The connections that can take another request; the one used last is at the end."""
         self._line: deque[asyncio.Future[None]] = deque()
         """Requests that wait for a connection with room, the first one first."""
         self._dials: set[asyncio.Task[None]] = set()

@@ -5,7 +5,7 @@ Decoded by `berth.decoding`, field by field as a file spells them; read by `app`
 are in seconds. An attribute whose type has no None may be None before the checks only.
 """
 
-# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class BerthPlugin:
         return PointPolicy(deadline_s, given.policy or rules.policy)
 
     def to_json(self) -> dict[str, Json]:
-        """For `check-config`: the file's fields, with all defaults filled in."""
+        """Return the file's fields with all defaults filled in, for `check-config`."""
         shown = encode_struct(self)
         shown["points"] = {point: encode_struct(self.settings(point)) for point in POINT_RULES}
         if self.in_process is None:
@@ -240,5 +240,5 @@ class BerthConfiguration:
         }
 
     def to_json(self) -> dict[str, Json]:
-        """For `check-config`: the file's fields, with all defaults filled in."""
+        """Return the file's fields with all defaults filled in, for `check-config`."""
         return {**encode_struct(self), "plugins": [plugin.to_json() for plugin in self.plugins]}

@@ -4,7 +4,7 @@ One line per call that a plugin may be asked. Read by the checks of BerthConfigu
 that makes the calls.
 """
 
-# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FailurePolicy(Enum):
     FAIL = "Fail"
     """The cycle ends with an error, and the pod is queued again."""
     IGNORE = "Ignore"
-    """As if the plugin were not configured for this call."""
+    """The host goes on as if the plugin were not configured for this call."""
     NEUTRAL = "Neutral"
     """All candidates get the same score."""
 

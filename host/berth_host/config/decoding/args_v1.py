@@ -5,7 +5,7 @@ core/v1 keep that API's tags. Source: `staging/src/k8s.io/kube-scheduler/config/
 `pkg/scheduler/apis/config/v1/defaults.go`, v1.36.
 """
 
-# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _TypeMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultPreemptionArgsV1(_TypeMeta):
-    """How many candidate nodes preemption looks at."""
+    """The arguments of DefaultPreemption: the number of candidate nodes that it looks at."""
 
     min_candidate_nodes_percentage: int | None = json_field(
         "minCandidateNodesPercentage", pointer_to(INT32), omit_empty=True
@@ -105,7 +105,7 @@ class RequestedToCapacityRatioV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringStrategyV1:
-    """How NodeResourcesFit scores."""
+    """The scoring strategy of NodeResourcesFit."""
 
     type: str = json_field("type", STRING, omit_empty=True)
     resources: tuple[ResourceSpecV1, ...] | None = json_field("resources", _RESOURCES, omit_empty=True)
@@ -148,7 +148,7 @@ class PodTopologySpreadArgsV1(_TypeMeta):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeBindingArgsV1(_TypeMeta):
-    """How long to wait for volumes, and how to score storage."""
+    """The arguments of VolumeBinding: the wait for volumes, and the scoring of storage."""
 
     bind_timeout_seconds: int | None = json_field("bindTimeoutSeconds", pointer_to(INT64), omit_empty=True)
     shape: tuple[ShapePointV1, ...] | None = json_field("shape", _SHAPE, omit_empty=True)
@@ -164,7 +164,7 @@ class DynamicResourcesArgsV1(_TypeMeta):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSchedulingArgsV1(_TypeMeta):
-    """How groups of pods wait, and what follows a lost member: berth's own, see `berth_sdk.gang_policy`.
+    """The arguments of GangScheduling, which only berth has; see `berth_sdk.gang_policy`.
 
     `repair` "" is absent.
     """

@@ -3,7 +3,7 @@
 Source: `staging/src/k8s.io/api/core/v1/types.go`, `apimachinery/pkg/apis/meta/v1/types.go`, v1.36.
 """
 
-# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LabelSelectorV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySpreadConstraintV1:
-    """How evenly pods are spread over the values of a label."""
+    """A topology spread constraint of core/v1."""
 
     max_skew: int = json_field("maxSkew", INT32)
     topology_key: str = json_field("topologyKey", STRING)

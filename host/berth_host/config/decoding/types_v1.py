@@ -6,7 +6,7 @@ Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
 `staging/src/k8s.io/component-base/config/v1alpha1/types.go`, v1.36.
 """
 
-# json_field is dataclasses.field with a tag, and every zero value is immutable.
+# RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LeaderElection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConnection:
-    """How to reach the API server. `qps` 50 and `burst` 100 unless the file says otherwise."""
+    """The connection to the API server. `qps` 50 and `burst` 100 unless the file says otherwise."""
 
     kubeconfig: str = json_field("kubeconfig", STRING)
     accept_content_types: str = json_field("acceptContentTypes", STRING)

@@ -44,7 +44,7 @@ class _Chunk:
 
     @property
     def is_bare(self) -> bool:
-        """Whether it follows an end mark ("..."), and no mark of its own ("---") opens it."""
+        """True if no mark ("---") opens the chunk, because it follows an end mark ("...")."""
         return not _DOCUMENT_MARK.match(self.text)
 
 

@@ -52,7 +52,7 @@ LEAST_KNOWN: Final = 64
 MOST_KNOWN: Final = 512
 _BYTES_KNOWN: Final = 128 << 20
 _BYTES_PER_NODE: Final = 110
-"""About the memory kept per node for pods that are the same to all."""
+"""The bytes, roughly, that the merged answers of one kind of pods take for each node."""
 
 
 class KeptForPod:

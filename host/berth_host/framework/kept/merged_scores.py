@@ -43,7 +43,7 @@ class _Column:
         self.raw: Scores = np.zeros(0, dtype=np.int64)
         self.by_row = PluginScores(plugin.client.name, self.weight, self.raw, self.raw)
         self.is_in_range = True
-        """Whether the final scores are in 0..100, as far as the plugin's own check does not say so."""
+        """False if a final score is outside 0..100. Checked here where the plugin's own check does not."""
 
     def read(self, nodes: NodeTable) -> None:
         """Read the scores of these candidates."""

@@ -26,7 +26,7 @@ _CHECKED_SPECS: Final = 16
 _GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
 _MOST_SPECS: Final = 4096
 _BEFORE_OTHERS: Final = 3
-"""How many entries of a key come before the signatures that are made in every cycle."""
+"""The number of entries of a key before the signatures, which are made in every cycle."""
 _KEPT_POINTS: Final = frozenset(
     {
         ExtensionPoint.PRE_ENQUEUE,

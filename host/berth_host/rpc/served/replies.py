@@ -47,8 +47,9 @@ messages.
 @dataclass(slots=True, eq=False)
 class ReplyReader:
     """Reads one reply of the call `rpc`. `nodes`: the candidates of the request by ascending slot, where it
-    had some; `back`: the way from there to the order that they were given in, None: the same; `count`: of
-    the scenarios; `last`: for scores like those of the reply before; `codes`: logs unknown status codes.
+    had some. `back`: the positions that bring them into the order of the call; None: it is the same order.
+    `count`: the number of scenarios. `last`: the scores of the reply before, if they are equal. `codes`: logs
+    unknown status codes.
     """
 
     plugin: str

@@ -65,7 +65,10 @@ connection that the server closes first, a request would fail, because Go does n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderSettings:
-    """How to serve. `listen`: HOST:PORT, port 0: any free port. `api`, `tls`: None: without."""
+    """The settings of an extender's server. `listen`: HOST:PORT, port 0: any free port.
+
+    `api`, `tls`: None: the server has no API server, or no TLS.
+    """
 
     listen: str
     args: Mapping[str, Any] = field(default_factory=dict)
