@@ -86,7 +86,7 @@ class Row:
 
     @property
     def following_ratio(self) -> float | None:
-        """The CPU of berth's attempt for the plain pod after it, divided by kube-scheduler's; None: unknown."""
+        """The CPU of berth's attempt for the plain pod after it, by kube-scheduler's; None: unknown."""
         if self.berth is None or self.kube is None:
             return None
         return _ratio(self.berth.following, self.kube.following)

@@ -96,7 +96,7 @@ class AttemptTrace:
     def __init__(self, trace_id: int, anchor: Anchor) -> None:
         self.trace_id = trace_id
         self.anchor = anchor
-        """Stands for the attempt in what outlives it, such as the messages of the outbox."""
+        """Identifies the attempt in records that outlive it, such as the messages of the outbox."""
         self.steps: list[Step] = []
         self.calls: list[PluginCall] = []
         self.requests: list[Request] = []

@@ -212,7 +212,7 @@ _BY_STANDARD_OVERLOAD: Final[dict[str, Cost]] = {
 
 
 def cost_of(function: str, overload: str) -> Cost | None:
-    """Return what a call costs, given its arguments and its result; None for a cost of 1.
+    """Return the function that computes a call's cost from its arguments and result; None for a cost of 1.
 
     `overload`: the empty text if the types of the arguments decide at runtime.
     """
