@@ -42,7 +42,7 @@ from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,56 +78,81 @@ T = TypeVar("T")
 Answer: TypeAlias = T | Awaitable[T]
 
 
-class ExtensionPoint(IntEnum):
-    """The extension points, by their numbers in the contract. Those from 14 on are about groups of pods."""
+class _Row(NamedTuple):
+    number: int
+    methods: tuple[str, ...]
+    assembled: int
+    part_of: tuple[Any, ...] | None
 
-    PRE_ENQUEUE = 1
-    QUEUE_SORT = 2
-    PRE_FILTER = 3
-    FILTER = 4
-    POST_FILTER = 5
-    PRE_SCORE = 6
-    SCORE = 7
-    NORMALIZE_SCORE = 8
-    RESERVE = 9
-    PERMIT = 10
-    PRE_BIND = 11
-    BIND = 12
-    POST_BIND = 13
-    PLACEMENT_GENERATE = 14
-    PLACEMENT_SCORE = 15
-    NORMALIZE_PLACEMENT_SCORE = 16
-    PLACEMENT_FEASIBLE = 17
-    POD_GROUP_POST_FILTER = 18
+
+def _point(number: int, *methods: str, assembled: int = 0, part_of: tuple[Any, ...] | None = None) -> _Row:
+    return _Row(number, methods, assembled, part_of)
+
+
+class ExtensionPoint(IntEnum):
+    """The one table of the extension points; the lists of the configuration, of the metrics and of the calls
+    are derived from it. Those from 14 on are about groups of pods.
+    """
+
+    methods: tuple[str, ...]
+    """The methods of the point. A class that has any of them takes part in the point."""
+    assembled: int
+    """The position at which kube-scheduler assembles a profile's plugins of this point; 0 for a point without
+    a list of its own in KubeSchedulerConfiguration."""
+    part_of_number: int
+
+    PRE_ENQUEUE = _point(1, "pre_enqueue", assembled=11)
+    QUEUE_SORT = _point(2, "sort_key", "less", assembled=12)
+    PRE_FILTER = _point(3, "pre_filter", assembled=1)
+    FILTER = _point(4, "filter_nodes", "filter", assembled=2)
+    POST_FILTER = _point(5, "post_filter", assembled=3)
+    PRE_SCORE = _point(6, "pre_score", assembled=5)
+    SCORE = _point(7, "score_nodes", "score", assembled=6)
+    NORMALIZE_SCORE = _point(8, "normalize", part_of=SCORE)
+    RESERVE = _point(9, "reserve", "unreserve", assembled=4)
+    PERMIT = _point(10, "permit", assembled=10)
+    PRE_BIND = _point(11, "pre_bind", assembled=7)
+    BIND = _point(12, "bind", assembled=8)
+    POST_BIND = _point(13, "post_bind", assembled=9)
+    PLACEMENT_GENERATE = _point(14, "placement_generate", assembled=13)
+    PLACEMENT_SCORE = _point(15, "placement_score", assembled=14)
+    NORMALIZE_PLACEMENT_SCORE = _point(16, "normalize_placements", part_of=PLACEMENT_SCORE)
+    PLACEMENT_FEASIBLE = _point(17, "placement_feasible")
+    POD_GROUP_POST_FILTER = _point(18, "pod_group_post_filter", assembled=15)
+
+    def __new__(
+        cls,
+        number: int,
+        methods: tuple[str, ...] = (),
+        assembled: int = 0,
+        part_of: tuple[Any, ...] | None = None,
+    ) -> ExtensionPoint:
+        """Make the point of a row. Its value is the number in the contract."""
+        point = int.__new__(cls, number)
+        point._value_ = number
+        point.methods = methods
+        point.assembled = assembled
+        point.part_of_number = part_of[0] if part_of else 0
+        return point
+
+    @property
+    def part_of(self) -> ExtensionPoint | None:
+        """The point whose list enables the plugins of this one; None for most."""
+        return ExtensionPoint(self.part_of_number) if self.part_of_number else None
 
     @cached_property
     def config_name(self) -> str:
         """The spelling in KubeSchedulerConfiguration, such as `preBind`."""
-        head, *rest = self.name.lower().split("_")
-        return head + "".join(word.title() for word in rest)
+        return self.kube_name[0].lower() + self.kube_name[1:]
+
+    @cached_property
+    def kube_name(self) -> str:
+        """The name in kube-scheduler's messages and metrics, such as `PreBind`; also that of the call."""
+        return "".join(word.title() for word in self.name.split("_"))
 
 
-METHODS: Final[Mapping[ExtensionPoint, tuple[str, ...]]] = {
-    ExtensionPoint.PRE_ENQUEUE: ("pre_enqueue",),
-    ExtensionPoint.QUEUE_SORT: ("sort_key", "less"),
-    ExtensionPoint.PRE_FILTER: ("pre_filter",),
-    ExtensionPoint.FILTER: ("filter_nodes", "filter"),
-    ExtensionPoint.POST_FILTER: ("post_filter",),
-    ExtensionPoint.PRE_SCORE: ("pre_score",),
-    ExtensionPoint.SCORE: ("score_nodes", "score"),
-    ExtensionPoint.NORMALIZE_SCORE: ("normalize",),
-    ExtensionPoint.RESERVE: ("reserve", "unreserve"),
-    ExtensionPoint.PERMIT: ("permit",),
-    ExtensionPoint.PRE_BIND: ("pre_bind",),
-    ExtensionPoint.BIND: ("bind",),
-    ExtensionPoint.POST_BIND: ("post_bind",),
-    ExtensionPoint.PLACEMENT_GENERATE: ("placement_generate",),
-    ExtensionPoint.PLACEMENT_SCORE: ("placement_score",),
-    ExtensionPoint.NORMALIZE_PLACEMENT_SCORE: ("normalize_placements",),
-    ExtensionPoint.PLACEMENT_FEASIBLE: ("placement_feasible",),
-    ExtensionPoint.POD_GROUP_POST_FILTER: ("pod_group_post_filter",),
-}
-"""The methods of each extension point. A class that has any of them takes part in the point."""
+METHODS: Final[Mapping[ExtensionPoint, tuple[str, ...]]] = {point: point.methods for point in ExtensionPoint}
+"""The methods of each extension point."""
 
 
 class ScoreNormalization(Enum):

@@ -32,8 +32,7 @@ from berth_host.cli.rendering.configuration import document_text, file_text
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
-from berth_host.config.default_plugins import WEIGHTED_POINTS
-from berth_host.config.defaulting import MULTI_POINT
+from berth_host.config.default_plugins import MULTI_POINT, WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.config.secrets import masked, masked_arguments, masked_object

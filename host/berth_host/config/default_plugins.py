@@ -15,29 +15,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from berth_sdk.extension_points import ExtensionPoint
+
+LISTED_POINTS: Final = tuple(point for point in ExtensionPoint if point.assembled)
+"""The points with a list in KubeSchedulerConfiguration, in the contract's order."""
 POINT_INTERFACES: Final[Mapping[str, str]] = {
-    "preFilter": "PreFilterPlugin",
-    "filter": "FilterPlugin",
-    "postFilter": "PostFilterPlugin",
-    "reserve": "ReservePlugin",
-    "preScore": "PreScorePlugin",
-    "score": "ScorePlugin",
-    "preBind": "PreBindPlugin",
-    "bind": "BindPlugin",
-    "postBind": "PostBindPlugin",
-    "permit": "PermitPlugin",
-    "preEnqueue": "PreEnqueuePlugin",
-    "queueSort": "QueueSortPlugin",
-    "placementGenerate": "PlacementGeneratePlugin",
-    "placementScore": "PlacementScorePlugin",
-    "podGroupPostFilter": "PodGroupPostFilterPlugin",
+    point.config_name: f"{point.kube_name}Plugin"
+    for point in sorted(LISTED_POINTS, key=lambda point: point.assembled)
 }
 """Every extension point as KubeSchedulerConfiguration spells it, with the name that kube-scheduler's
 messages use for it. The order is the one in which a profile is assembled, so the first error agrees."""
 
+MULTI_POINT: Final = "multiPoint"
+"""The list whose plugins take part at all their points."""
 EXTENSION_POINTS: Final[tuple[str, ...]] = tuple(POINT_INTERFACES)
 
-UNLISTED_POINTS: Final = ("placementFeasible",)
+UNLISTED_POINTS: Final = tuple(
+    point.config_name for point in ExtensionPoint if not point.assembled and point.part_of is None
+)
 """The points for which KubeSchedulerConfiguration has no list. A plugin that has one takes part in it if the
 profile enables the plugin at multiPoint or at another point. In kube-scheduler, GangScheduling alone does.
 """
@@ -48,7 +43,11 @@ EXTENDER: Final = "Extender"
 Source: kube-scheduler `framework/interface.go` (ExtenderName), v1.36.
 """
 
-WEIGHTED_POINTS: Final[Mapping[str, str]] = {"score": "score", "placementScore": "placement score"}
+WEIGHTED_POINTS: Final[Mapping[str, str]] = {
+    point.part_of.config_name: point.part_of.name.lower().replace("_", " ")
+    for point in ExtensionPoint
+    if point.part_of is not None
+}
 """The points at which a plugin has a weight, with the name in kube-scheduler's messages about weights."""
 
 

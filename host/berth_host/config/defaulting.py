@@ -21,11 +21,10 @@ from berth_host.config.decoding.types_v1 import (
     PluginsV1,
     ProfileV1,
 )
-from berth_host.config.default_plugins import EXTENSION_POINTS, DefaultPlugin
+from berth_host.config.default_plugins import EXTENSION_POINTS, MULTI_POINT, DefaultPlugin
 from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
 
-MULTI_POINT: Final = "multiPoint"
 _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 

@@ -116,7 +116,7 @@ class Framework:
         cycle.sampler = times.sampler() if trace is None else trace.over(times.sampler())
         clients = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
         outcome = await self._answers.pre_filter(clients, cycle)
-        times.pre_filter[outcome.status.code].since(started_s)
+        times.at[ExtensionPoint.PRE_FILTER][outcome.status.code].since(started_s)
         times.asked_pre_filter.count(clients)
         return outcome
 
@@ -137,7 +137,7 @@ class Framework:
             clients = self.filters_of(cycle)
             passed = await self._answers.filter(clients, pre_score, cycle, statuses, rows, nominated)
         error = None if statuses.is_empty else filter_error(statuses, rows)
-        self._times.filter[Code.SUCCESS if error is None else Code.ERROR].since(started_s)
+        self._times.at[ExtensionPoint.FILTER][Code.SUCCESS if error is None else Code.ERROR].since(started_s)
         if error is not None:
             self._work.filter_failed(error)
         self._times.asked_filter.count(clients)
@@ -174,7 +174,7 @@ class Framework:
         """
         started_s = instant_s()
         plugin, result = await self._post_filter(cycle, rejections)
-        self._times.post_filter[result.status.code].since(started_s)
+        self._times.at[ExtensionPoint.POST_FILTER][result.status.code].since(started_s)
         return plugin, result
 
     async def _post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
@@ -228,12 +228,12 @@ class Framework:
         else:
             pre_score, score = self._scoring(cycle)
             table = await self._answers.score(pre_score, score, cycle, nodes)
-        times.pre_score[Code.SUCCESS].observe(cycle.pre_scored_s - started_s)
+        times.at[ExtensionPoint.PRE_SCORE][Code.SUCCESS].observe(cycle.pre_scored_s - started_s)
         times.asked_pre_score.count(pre_score)
         if isinstance(table, Status):
-            times.score[table.code].since(cycle.pre_scored_s)
+            times.at[ExtensionPoint.SCORE][table.code].since(cycle.pre_scored_s)
             return table
-        times.score[Code.SUCCESS].since(cycle.pre_scored_s)
+        times.at[ExtensionPoint.SCORE][Code.SUCCESS].since(cycle.pre_scored_s)
         times.asked_score.count(self._not_skipping(tuple(table.skipped)))
         return table
 
@@ -286,11 +286,11 @@ class Framework:
         """
         clients = self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)
         if not clients:
-            self._times.reserve[Code.SUCCESS].observe(_NOBODY_S)
+            self._times.at[ExtensionPoint.RESERVE][Code.SUCCESS].observe(_NOBODY_S)
             return SUCCESS
         started_s = instant_s()
         status = await self._reserve(clients, cycle, node_name)
-        self._times.reserve[status.code].since(started_s)
+        self._times.at[ExtensionPoint.RESERVE][status.code].since(started_s)
         self._work.reserve_ended(status)
         return status
 
@@ -316,11 +316,11 @@ class Framework:
         """Run Permit; return SUCCESS, WAIT (the pod is now a waiting pod), a rejection, or an error."""
         clients = self._asked.about(cycle, ExtensionPoint.PERMIT, cycle.skip)
         if not clients:
-            self._times.permit[Code.SUCCESS].observe(_NOBODY_S)
+            self._times.at[ExtensionPoint.PERMIT][Code.SUCCESS].observe(_NOBODY_S)
             return SUCCESS
         started_s = instant_s()
         status = await self._permit(clients, cycle, node_name)
-        self._times.permit[status.code].since(started_s)
+        self._times.at[ExtensionPoint.PERMIT][status.code].since(started_s)
         return status
 
     async def _permit(self, clients: tuple[PluginClient, ...], cycle: Cycle, node_name: str) -> Status:
@@ -383,7 +383,7 @@ class Framework:
         if clients and self._pre_bind is not None:
             every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
             status = await self._pre_bind.run(every, cycle, node_name)
-        self._times.pre_bind[status.code].since(started_s)
+        self._times.at[ExtensionPoint.PRE_BIND][status.code].since(started_s)
         self._work.pre_bind_ended(status)
         return status
 
@@ -395,7 +395,7 @@ class Framework:
         started_s = instant_s()
         clients = self._asked.about(cycle, ExtensionPoint.BIND, cycle.skip)
         plugin, answer = await binding.run_bind(clients, cycle, node_name)
-        self._times.bind[answer.status.code].since(started_s)
+        self._times.at[ExtensionPoint.BIND][answer.status.code].since(started_s)
         return plugin, answer
 
     def bind_was_untrue(self, cycle: Cycle, plugin: str, untrue: str) -> None:
@@ -408,9 +408,9 @@ class Framework:
         """Run PostBind of every plugin that did not answer Reserve with SKIP."""
         clients = self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip)
         if not clients:
-            self._times.post_bind[Code.SUCCESS].observe(_NOBODY_S)
+            self._times.at[ExtensionPoint.POST_BIND][Code.SUCCESS].observe(_NOBODY_S)
             return
         started_s = instant_s()
         for client in clients:
             await client.post_bind(cycle, node_name)
-        self._times.post_bind[Code.SUCCESS].since(started_s)
+        self._times.at[ExtensionPoint.POST_BIND][Code.SUCCESS].since(started_s)

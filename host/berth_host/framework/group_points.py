@@ -171,7 +171,7 @@ class GroupPoints:
                 found = found.with_plugin(plugin.client.name)
             break
         code = found.code if isinstance(found, Status) else Code.SUCCESS
-        self._times.placement_generate[code].since(started_s)
+        self._times.at[ExtensionPoint.PLACEMENT_GENERATE][code].since(started_s)
         return found
 
     async def run_placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
@@ -189,7 +189,7 @@ class GroupPoints:
             elif not answer.is_success:
                 status = answer.with_plugin(plugin.client.name)
                 break
-        self._times.placement_feasible[status.code].since(started_s)
+        self._times.at[ExtensionPoint.PLACEMENT_FEASIBLE][status.code].since(started_s)
         return status
 
     async def run_placement_score(
@@ -199,7 +199,7 @@ class GroupPoints:
         started_s = instant_s()
         found = await self._placement_score(cycle, tried)
         code = found.code if isinstance(found, Status) else Code.SUCCESS
-        self._times.placement_score[code].since(started_s)
+        self._times.at[ExtensionPoint.PLACEMENT_SCORE][code].since(started_s)
         return found
 
     async def _placement_score(
@@ -241,7 +241,7 @@ class GroupPoints:
         """
         started_s = instant_s()
         plugin, result = await self._post_filter(cycle, what_ifs)
-        self._times.pod_group_post_filter[result.status.code].since(started_s)
+        self._times.at[ExtensionPoint.POD_GROUP_POST_FILTER][result.status.code].since(started_s)
         return plugin, result
 
     async def _post_filter(

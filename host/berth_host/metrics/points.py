@@ -16,12 +16,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Code, Status, Verdicts
 
 from berth_host.metrics.series import Histograms, Labels, SeriesBy
 
 SAMPLED_SHARE: Final = 0.1
 _MOST_SETS: Final = 1024
+_NAMES: Final = ("", *(point.kube_name for point in ExtensionPoint))
 _POINT_OF_CALL: Final = {"NormalizeScore": "ScoreExtensionNormalize", "SimulateFilter": "Filter"}
 
 
@@ -111,28 +113,14 @@ class PointTimes:
     def __init__(self, times: Histograms, calls: Histograms, profile: str) -> None:
         self._times = times
         self._profile = profile
-        timer = self.timer
-        self.pre_enqueue = timer("PreEnqueue")
-        self.pre_filter = timer("PreFilter")
-        self.filter = timer("Filter")
-        self.post_filter = timer("PostFilter")
-        self.pre_score = timer("PreScore")
-        self.score = timer("Score")
-        self.reserve = timer("Reserve")
-        self.unreserve = timer("Unreserve")
-        self.permit = timer("Permit")
-        self.pre_bind_pre_flight = timer("PreBindPreFlight")
-        self.pre_bind = timer("PreBind")
-        self.bind = timer("Bind")
-        self.post_bind = timer("PostBind")
-        self.placement_generate = timer("PlacementGenerate")
-        self.placement_feasible = timer("PlacementFeasible")
-        self.placement_score = timer("PlacementScore")
-        self.pod_group_post_filter = timer("PodGroupPostFilter")
-        self.asked_pre_filter = TakingPart("PreFilter", profile)
-        self.asked_filter = TakingPart("Filter", profile)
-        self.asked_pre_score = TakingPart("PreScore", profile)
-        self.asked_score = TakingPart("Score", profile)
+        self.at = tuple(self.timer(name) for name in _NAMES)
+        """The durations at each point, by the point's number in the contract."""
+        self.unreserve = self.timer("Unreserve")
+        self.pre_bind_pre_flight = self.timer("PreBindPreFlight")
+        self.asked_pre_filter = TakingPart(ExtensionPoint.PRE_FILTER.kube_name, profile)
+        self.asked_filter = TakingPart(ExtensionPoint.FILTER.kube_name, profile)
+        self.asked_pre_score = TakingPart(ExtensionPoint.PRE_SCORE.kube_name, profile)
+        self.asked_score = TakingPart(ExtensionPoint.SCORE.kube_name, profile)
         self._sampler = CallSampler(calls)
 
     def timer(self, point: str) -> SeriesBy[Code]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
-from berth_host.config.defaulting import MULTI_POINT
+from berth_host.config.default_plugins import MULTI_POINT
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.errors import HostError
 from berth_host.older_config.extenders import convert_extenders

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.defaulting import MULTI_POINT
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, MULTI_POINT
 from berth_host.config.errors import nearest
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.older_config.nodes import field_of, list_of, node_of, text_of, with_fields, with_members

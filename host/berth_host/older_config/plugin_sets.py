@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS, DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.defaulting import MULTI_POINT
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, DEFAULT_PLUGINS_BY_NAME, MULTI_POINT
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import SourceNode
 from berth_host.older_config.nodes import field_of, list_of, number_of, object_of, text_of

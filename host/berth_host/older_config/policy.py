@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
-from berth_host.config.default_plugins import DEFAULT_PLUGINS
-from berth_host.config.defaulting import MULTI_POINT
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, MULTI_POINT
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
 from berth_host.config.source.node import Member, SourceNode
 from berth_host.older_config.extenders import convert_extenders

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from berth_sdk.events import ActionType
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
 
@@ -97,7 +98,7 @@ class QueueMetrics(QueueObserver):
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """See QueueObserver."""
-        self._metrics.points(profile).pre_enqueue[code].observe(seconds)
+        self._metrics.points(profile).at[ExtensionPoint.PRE_ENQUEUE][code].observe(seconds)
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """See QueueObserver."""

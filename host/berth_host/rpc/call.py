@@ -36,6 +36,14 @@ class Lane(Enum):
     """Calls that the plugin must get: the outbox keeps each until the instance has acknowledged it."""
 
 
+def keys_of(point: ExtensionPoint) -> tuple[str, ...]:
+    """Return the keys of the call that is named after its point: those of the point, and of the point that it
+    is a part of.
+    """
+    above = point.part_of
+    return (point.config_name,) if above is None else (point.config_name, above.config_name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call(Generic[*Args, Raw, Out]):
     """One RPC: `Call[*arguments, the raw answer of a transport, the checked answer]`.

@@ -36,7 +36,7 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.call import AnyCall, Call, Lane
+from berth_host.rpc.call import AnyCall, Call, Lane, keys_of
 from berth_host.rpc.cycle import Cycle, Reserved
 from berth_host.rpc.group_calls import GROUP_CALLS
 from berth_host.rpc.hint_answer import HintAnswer, NoHint
@@ -59,10 +59,10 @@ _SKIPS: Final = frozenset({Code.SUCCESS, Code.SKIP})
 
 
 def _queue(
-    rpc: str,
     point: ExtensionPoint,
-    key: str,
+    rpc: str = "",
     *,
+    keys: tuple[str, ...] = (),
     pure: bool = False,
     stateless: bool = False,
     codes: frozenset[Code] = _ALWAYS,
@@ -81,9 +81,9 @@ def _queue(
         return check(checker, call, answer, *args)
 
     return Call(
-        rpc=rpc,
+        rpc=rpc or point.kube_name,
         point=point,
-        keys=(key,),
+        keys=keys or keys_of(point),
         lane=Lane.QUEUE,
         pure=pure,
         stateless=stateless,
@@ -98,9 +98,10 @@ def _queue(
 
 
 def _cycle(
-    rpc: str,
     point: ExtensionPoint,
-    *keys: str,
+    rpc: str = "",
+    *,
+    keys: tuple[str, ...] = (),
     pure: bool = False,
     after_outbox: bool = False,
     codes: frozenset[Code] = _ALWAYS,
@@ -114,9 +115,9 @@ def _cycle(
 ) -> Call[*Args, Raw, Out]:
     """Return the row of a step of the scheduling cycle, within the cycle's budget."""
     return Call(
-        rpc=rpc,
+        rpc=rpc or point.kube_name,
         point=point,
-        keys=keys,
+        keys=keys or keys_of(point),
         pure=pure,
         budgeted=True,
         after_outbox=after_outbox,
@@ -132,9 +133,10 @@ def _cycle(
 
 
 def _binding(
-    rpc: str,
     point: ExtensionPoint,
-    *keys: str,
+    rpc: str = "",
+    *,
+    keys: tuple[str, ...] = (),
     in_rounds: bool = False,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[Raw]],
@@ -146,9 +148,9 @@ def _binding(
 ) -> Call[*Args, Raw, Out]:
     """Return the row of a step of the binding cycle. Steps of other pods may run at the same time."""
     return Call(
-        rpc=rpc,
+        rpc=rpc or point.kube_name,
         point=point,
-        keys=keys,
+        keys=keys or keys_of(point),
         lane=Lane.BINDING,
         in_rounds=in_rounds,
         codes=codes,
@@ -162,19 +164,19 @@ def _binding(
 
 
 def _told(
-    rpc: str,
     point: ExtensionPoint,
-    key: str,
+    rpc: str = "",
     *,
+    keys: tuple[str, ...] = (),
     local: Callable[[PluginRuntime, CycleState, Pod, *Args], Answer[None]],
 ) -> Call[*Args, None, None]:
     """Return the row of a call without an answer, which the outbox sends to a served plugin
     (`served.sender`).
     """
     return Call(
-        rpc=rpc,
+        rpc=rpc or point.kube_name,
         point=point,
-        keys=(key,),
+        keys=keys or keys_of(point),
         lane=Lane.OUTBOX,
         local=local,
         check=lambda checker, call, cycle, answer, *args: None,
@@ -184,9 +186,7 @@ def _told(
 # --- the queue -----------------------------------------------------------------------------------------
 
 PRE_ENQUEUE: Final[Call[Sequence[QueuedPod], list[Status], list[Status]]] = _queue(
-    "PreEnqueue",
     _POINT.PRE_ENQUEUE,
-    "preEnqueue",
     codes=VERDICT_CODES,
     each=zip,
     local=PluginRuntime.pre_enqueue,
@@ -196,9 +196,8 @@ PRE_ENQUEUE: Final[Call[Sequence[QueuedPod], list[Status], list[Status]]] = _que
     check_one=Checker.status,
 )
 SORT_KEYS: Final[Call[Sequence[QueuedPod], list[bytes], list[bytes]]] = _queue(
-    "SortKeys",
     _POINT.QUEUE_SORT,
-    "queueSort",
+    "SortKeys",
     pure=True,
     stateless=True,
     each=zip,
@@ -215,9 +214,9 @@ def _hint(runtime: PluginRuntime, event: ClusterEvent, pod: Pod) -> Answer[HintA
 
 
 QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[HintAnswer], list[HintAnswer]]] = _queue(
-    "QueueingHints",
     _POINT.FILTER,
-    "queueingHints",
+    "QueueingHints",
+    keys=("queueingHints",),
     each=lambda event, pods: [(event, pod) for pod in pods],
     local=_hint,
     sends=("event", "pods"),
@@ -229,9 +228,7 @@ QUEUEING_HINTS: Final[Call[ClusterEvent, Sequence[Pod], list[HintAnswer], list[H
 # --- the scheduling cycle ------------------------------------------------------------------------------
 
 PRE_FILTER: Final[Call[NodeTable, PreFilterResult, PreFilterResult]] = _cycle(
-    "PreFilter",
     _POINT.PRE_FILTER,
-    "preFilter",
     pure=True,
     codes=(VERDICT_CODES | {Code.SKIP}) - {Code.PENDING},
     local=PluginRuntime.pre_filter,
@@ -241,9 +238,7 @@ PRE_FILTER: Final[Call[NodeTable, PreFilterResult, PreFilterResult]] = _cycle(
     check=lambda checker, call, cycle, answer, nodes: checker.pre_filter(call, answer, len(nodes)),
 )
 FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
-    "Filter",
     _POINT.FILTER,
-    "filter",
     pure=True,
     codes=VERDICT_CODES,
     # In process there is no round trip to save, so Score is called when scores are due.
@@ -253,10 +248,9 @@ FILTER: Final[Call[NodeTable, FilterResult, FilterResult]] = _cycle(
     check=lambda checker, call, cycle, answer, nodes: checker.filter(call, answer, len(nodes)),
 )
 SIMULATE_FILTER: Final[Call[Scenarios, Verdicts, Verdicts]] = _cycle(
-    "SimulateFilter",
     _POINT.FILTER,
-    "simulateFilter",
-    "filter",
+    "SimulateFilter",
+    keys=("simulateFilter", "filter"),
     pure=True,
     codes=VERDICT_CODES,
     local=PluginRuntime.filter_scenarios,
@@ -266,9 +260,7 @@ SIMULATE_FILTER: Final[Call[Scenarios, Verdicts, Verdicts]] = _cycle(
     check=lambda checker, call, cycle, answer, scenarios: checker.verdicts(call, answer, len(scenarios)),
 )
 POST_FILTER: Final[Call[NodeRejections, PostFilterResult, PostFilterResult]] = _cycle(
-    "PostFilter",
     _POINT.POST_FILTER,
-    "postFilter",
     codes=VERDICT_CODES,
     local=PluginRuntime.post_filter,
     sends=("rejections",),
@@ -277,9 +269,7 @@ POST_FILTER: Final[Call[NodeRejections, PostFilterResult, PostFilterResult]] = _
     check=lambda checker, call, cycle, answer, rejections: checker.post_filter(call, answer, cycle.pod),
 )
 PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cycle(
-    "PreScore",
     _POINT.PRE_SCORE,
-    "preScore",
     pure=True,
     codes=_ALWAYS | {Code.SKIP},
     local=PluginRuntime.pre_score,
@@ -289,9 +279,7 @@ PRE_SCORE: Final[Call[NodeTable, Status | PreScored, Status | PreScored]] = _cyc
     check=lambda checker, call, cycle, answer, nodes: checker.pre_score(call, answer, nodes),
 )
 SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
-    "Score",
     _POINT.SCORE,
-    "score",
     pure=True,
     local=PluginRuntime.score,
     sends=("nodes",),
@@ -304,10 +292,7 @@ SCORE: Final[Call[NodeTable, Scores | Status, Scores | Status]] = _cycle(
     ),
 )
 NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]] = _cycle(
-    "NormalizeScore",
     _POINT.NORMALIZE_SCORE,
-    "normalizeScore",
-    "score",
     pure=True,
     local=PluginRuntime.normalize,
     sends=("scores", "nodes"),
@@ -319,9 +304,7 @@ NORMALIZE_SCORE: Final[Call[Scores, NodeTable, Scores | Status, Scores | Status]
     ),
 )
 RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
-    "Reserve",
     _POINT.RESERVE,
-    "reserve",
     after_outbox=True,
     codes=VERDICT_CODES | {Code.SKIP},
     local=reserve,
@@ -332,9 +315,7 @@ RESERVE: Final[Call[str, Reserved, Reserved]] = _cycle(
     check=lambda checker, call, cycle, answer, node_name: checker.reserve(call, answer),
 )
 PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
-    "Permit",
     _POINT.PERMIT,
-    "permit",
     codes=VERDICT_CODES | {Code.WAIT},
     local=PluginRuntime.permit,
     sends=("node_name",),
@@ -347,16 +328,15 @@ PERMIT: Final[Call[str, PermitResult | None, PermitResult]] = _cycle(
 
 # Unreserve is called even if the budget is spent.
 UNRESERVE: Final[Call[str, str, None, None]] = _told(
-    "Unreserve",
     _POINT.RESERVE,
-    "unreserve",
+    "Unreserve",
+    keys=("unreserve",),
     local=lambda runtime, state, pod, node_name, reason: runtime.unreserve(state, pod, node_name),
 )
 PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _binding(
-    "PreBindPreFlight",
     _POINT.PRE_BIND,
-    "preBindPreFlight",
-    "preBind",
+    "PreBindPreFlight",
+    keys=("preBindPreFlight", "preBind"),
     codes=_ALWAYS | {Code.SKIP},
     local=PluginRuntime.pre_bind_pre_flight,
     sends=("node_name",),
@@ -364,9 +344,7 @@ PRE_BIND_PRE_FLIGHT: Final[Call[str, PreFlightResult, PreFlightResult]] = _bindi
     check=lambda checker, call, cycle, answer, node_name: checker.pre_bind_pre_flight(call, answer),
 )
 PRE_BIND: Final[Call[str, Sequence[PatchResult], PreBindResult | None, PreBindResult]] = _binding(
-    "PreBind",
     _POINT.PRE_BIND,
-    "preBind",
     in_rounds=True,
     codes=VERDICT_CODES,
     local=PluginRuntime.pre_bind,
@@ -377,9 +355,7 @@ PRE_BIND: Final[Call[str, Sequence[PatchResult], PreBindResult | None, PreBindRe
     check=lambda checker, call, cycle, answer, node_name, patched: checker.pre_bind(call, answer, cycle.pod),
 )
 BIND: Final[Call[str, BindResult | None, BindResult]] = _binding(
-    "Bind",
     _POINT.BIND,
-    "bind",
     codes=VERDICT_CODES | {Code.SKIP},
     local=PluginRuntime.bind,
     sends=("node_name",),
@@ -388,16 +364,13 @@ BIND: Final[Call[str, BindResult | None, BindResult]] = _binding(
     check=lambda checker, call, cycle, answer, node_name: checker.bind(call, answer),
 )
 POST_BIND: Final[Call[str, None, None]] = _told(
-    "PostBind",
     _POINT.POST_BIND,
-    "postBind",
     local=PluginRuntime.post_bind,
 )
 # The relay does not make this call: `Transport.end_cycle` puts it into the outbox.
 END_CYCLES: Final[Call[None, None]] = _told(
-    "EndCycles",
     _POINT.POST_BIND,
-    "postBind",
+    "EndCycles",
     local=lambda runtime, state, pod: None,
 )
 

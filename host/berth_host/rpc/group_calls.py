@@ -21,7 +21,7 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.status import Code, Status
 from numpy.typing import NDArray
 
-from berth_host.rpc.call import AnyCall, Call
+from berth_host.rpc.call import AnyCall, Call, keys_of
 from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import GroupChecks
 from berth_host.rpc.validate import VERDICT_CODES, Checker
@@ -35,9 +35,10 @@ _DONE: Final = frozenset({Code.SUCCESS})
 
 
 def _group(
-    rpc: str,
     point: ExtensionPoint,
-    *keys: str,
+    rpc: str = "",
+    *,
+    keys: tuple[str, ...] = (),
     pure: bool = True,
     codes: frozenset[Code] = _ALWAYS,
     local: Callable[[PluginRuntime, CycleState, GroupView, *Args], Answer[Raw]],
@@ -55,9 +56,9 @@ def _group(
         return check(checker, call, cycle.subject, answer, *args)
 
     return Call(
-        rpc=rpc,
+        rpc=rpc or point.kube_name,
         point=point,
-        keys=keys,
+        keys=keys or keys_of(point),
         pure=pure,
         budgeted=True,
         codes=codes,
@@ -71,9 +72,7 @@ def _group(
 
 
 PLACEMENT_GENERATE: Final[Call[Placement, PlacementsGenerated, PlacementsGenerated]] = _group(
-    "PlacementGenerate",
     ExtensionPoint.PLACEMENT_GENERATE,
-    "placementGenerate",
     codes=VERDICT_CODES,
     local=PluginRuntime.placement_generate,
     sends=("parent",),
@@ -81,9 +80,7 @@ PLACEMENT_GENERATE: Final[Call[Placement, PlacementsGenerated, PlacementsGenerat
     check=lambda checker, call, group, answer, parent: GroupChecks(checker).placements(call, answer, parent),
 )
 PLACEMENT_SCORE: Final[Call[Placement, Sequence[Assignment], PlacementScored, PlacementScored]] = _group(
-    "PlacementScore",
     ExtensionPoint.PLACEMENT_SCORE,
-    "placementScore",
     local=PluginRuntime.placement_score,
     sends=("placement", "assignments"),
     answer=PlacementScored,
@@ -92,10 +89,7 @@ PLACEMENT_SCORE: Final[Call[Placement, Sequence[Assignment], PlacementScored, Pl
 NORMALIZE_PLACEMENT_SCORE: Final[
     Call[NDArray[np.int64], Sequence[Placement], PlacementsNormalized, PlacementsNormalized]
 ] = _group(
-    "NormalizePlacementScore",
     ExtensionPoint.NORMALIZE_PLACEMENT_SCORE,
-    "normalizePlacementScore",
-    "placementScore",
     local=PluginRuntime.normalize_placements,
     sends=("raw_scores", "placements"),
     answer=PlacementsNormalized,
@@ -104,9 +98,7 @@ NORMALIZE_PLACEMENT_SCORE: Final[
     ),
 )
 PLACEMENT_FEASIBLE: Final[Call[FeasibleSteps, StepsJudged, Sequence[Status]]] = _group(
-    "PlacementFeasible",
     ExtensionPoint.PLACEMENT_FEASIBLE,
-    "placementFeasible",
     codes=frozenset({Code.SUCCESS, Code.WAIT, Code.UNSCHEDULABLE, Code.ERROR}),
     local=PluginRuntime.placement_feasible,
     sends=("steps",),
@@ -114,9 +106,7 @@ PLACEMENT_FEASIBLE: Final[Call[FeasibleSteps, StepsJudged, Sequence[Status]]] = 
     check=lambda checker, call, group, answer, steps: GroupChecks(checker).steps(call, answer, steps),
 )
 POD_GROUP_POST_FILTER: Final[Call[Tries, PodGroupPostFilterResult, PodGroupPostFilterResult]] = _group(
-    "PodGroupPostFilter",
     ExtensionPoint.POD_GROUP_POST_FILTER,
-    "podGroupPostFilter",
     pure=False,
     codes=VERDICT_CODES,
     local=PluginRuntime.pod_group_post_filter,

@@ -13,6 +13,7 @@ from berth_host.metrics.exposition import Exposition
 from berth_host.queue.interfaces import QueueObserver
 from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_sdk import Pod
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import PermitResult
 from berth_sdk.status import SUCCESS, Code, Status
 from prometheus_client.parser import text_string_to_metric_families
@@ -217,7 +218,7 @@ async def test_series_of_pod_groups_have_the_labels_of_kube_scheduler() -> None:
         preemption.evaluated(Code.SUCCESS, 0.1, preemptor="podgroup")
         begun_s = preemption.begun(3, preemptor="podgroup", disruptions=2, budget_violations=1)
         preemption.ended(begun_s, failed=False, preemptor="podgroup")
-        metrics.points(PROFILE).pod_group_post_filter[Code.UNSCHEDULABLE].observe(0.1)
+        metrics.points(PROFILE).at[ExtensionPoint.POD_GROUP_POST_FILTER][Code.UNSCHEDULABLE].observe(0.1)
         shown = await samples(world)
     waits = {("waiting_on_preemption", PROFILE): 1}
     assert shown.of("scheduler_podgroup_schedule_attempts_total", "result", "profile") == waits

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from berth_sdk.extension_points import ExtensionPoint
+
 from berth_host.config.decoding.go_types import DURATION, json_field, one_of, pointer_to
 
 
@@ -88,7 +90,7 @@ def _binding(deadline_ms: int, config_point: str) -> PointRules:
     )
 
 
-POINT_RULES: Final[Mapping[str, PointRules]] = {
+_OWN_RULES: Final[Mapping[str, PointRules]] = {
     "preEnqueue": _cycle(250, _FAIL, "preEnqueue"),
     "queueSort": PointRules(
         deadline_ms=250,
@@ -144,6 +146,14 @@ POINT_RULES: Final[Mapping[str, PointRules]] = {
         policies=(_IGNORE,),
         config_point="postBind",
     ),
+}
+POINT_RULES: Final[Mapping[str, PointRules]] = {
+    **_OWN_RULES,
+    **{
+        point.config_name: _cycle(1_000, _FAIL, point.config_name if point.assembled else None)
+        for point in ExtensionPoint
+        if point.config_name not in _OWN_RULES
+    },
 }
 """The rules by point, spelled as in BerthConfiguration. `preBind` covers all rounds of one pod."""
 

@@ -22,7 +22,8 @@ from berth_host.config.decoding.types_v1 import (
     KubeSchedulerConfiguration,
     LeaderElection,
 )
-from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile, DefaultedScheduler
+from berth_host.config.default_plugins import MULTI_POINT
+from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding, duplicate, invalid, required
 from berth_host.config.feature_gates import FeatureGates
 

@@ -11,8 +11,11 @@ Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, make_dataclass
+from typing import Any, Final
+
+from berth_sdk.extension_points import ExtensionPoint
 
 from berth_host.config.decoding.go_types import (
     BOOL,
@@ -30,6 +33,7 @@ from berth_host.config.decoding.go_types import (
     struct_of,
     with_zero,
 )
+from berth_host.config.default_plugins import LISTED_POINTS, MULTI_POINT
 from berth_host.config.source.node import SourceNode
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -84,26 +88,27 @@ class PluginSetV1:
 _PLUGIN_SET = struct_of(PluginSetV1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginsV1:
-    """The plugin sets of a profile by point."""
+def _plugin_sets() -> Iterator[str]:
+    """Yield the lists of a profile in their order: those of pods, `multiPoint`, those of groups."""
+    first_of_groups = ExtensionPoint.PLACEMENT_GENERATE
+    yield from (point.config_name for point in LISTED_POINTS if point < first_of_groups)
+    yield MULTI_POINT
+    yield from (point.config_name for point in LISTED_POINTS if point >= first_of_groups)
 
-    pre_enqueue: PluginSetV1 = json_field("preEnqueue", _PLUGIN_SET)
-    queue_sort: PluginSetV1 = json_field("queueSort", _PLUGIN_SET)
-    pre_filter: PluginSetV1 = json_field("preFilter", _PLUGIN_SET)
-    filter: PluginSetV1 = json_field("filter", _PLUGIN_SET)
-    post_filter: PluginSetV1 = json_field("postFilter", _PLUGIN_SET)
-    pre_score: PluginSetV1 = json_field("preScore", _PLUGIN_SET)
-    score: PluginSetV1 = json_field("score", _PLUGIN_SET)
-    reserve: PluginSetV1 = json_field("reserve", _PLUGIN_SET)
-    permit: PluginSetV1 = json_field("permit", _PLUGIN_SET)
-    pre_bind: PluginSetV1 = json_field("preBind", _PLUGIN_SET)
-    bind: PluginSetV1 = json_field("bind", _PLUGIN_SET)
-    post_bind: PluginSetV1 = json_field("postBind", _PLUGIN_SET)
-    multi_point: PluginSetV1 = json_field("multiPoint", _PLUGIN_SET)
-    placement_generate: PluginSetV1 = json_field("placementGenerate", _PLUGIN_SET)
-    placement_score: PluginSetV1 = json_field("placementScore", _PLUGIN_SET)
-    pod_group_post_filter: PluginSetV1 = json_field("podGroupPostFilter", _PLUGIN_SET)
+
+_Sets: Any = make_dataclass(
+    "_Sets",
+    [(name, PluginSetV1, json_field(name, _PLUGIN_SET)) for name in _plugin_sets()],
+    frozen=True,
+    slots=True,
+    kw_only=True,
+)
+
+
+class PluginsV1(_Sets):  # type: ignore[misc]  # its fields are the extension points
+    """The plugin sets of a profile by point, each a PluginSetV1."""
+
+    __slots__ = ()
 
 
 PLUGIN_SETS: Final = tuple(json_fields(PluginsV1))

@@ -12,11 +12,12 @@ from typing import Final
 from berth_host.config.configuration import EnabledPlugin
 from berth_host.config.default_plugins import (
     EXTENSION_POINTS,
+    MULTI_POINT,
     POINT_INTERFACES,
     UNLISTED_POINTS,
     WEIGHTED_POINTS,
 )
-from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile, PluginRef, PluginSet
+from berth_host.config.defaulting import DefaultedProfile, PluginRef, PluginSet
 from berth_host.config.errors import Finding, nearest
 
 _MAX_SCORE: Final = 100

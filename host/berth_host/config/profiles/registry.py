@@ -17,9 +17,10 @@ from berth_host.config.default_plugins import (
     ALL_POINTS,
     DEFAULT_PLUGINS_BY_NAME,
     EXTENSION_POINTS,
+    MULTI_POINT,
     DefaultPlugin,
 )
-from berth_host.config.defaulting import MULTI_POINT, DefaultedProfile
+from berth_host.config.defaulting import DefaultedProfile
 from berth_host.config.errors import Finding, nearest
 from berth_host.config.profiles.expansion import ProfileError
 
