@@ -11,6 +11,8 @@ ENV HOME=/berth
 ENV PATH=/berth/venv/bin:/usr/bin:/bin
 WORKDIR /berth/source
 COPY --chown=65532:65532 pyproject.toml README.md LICENSE ./
+COPY --chown=65532:65532 proto ./proto
+COPY --chown=65532:65532 examples ./examples
 COPY --chown=65532:65532 sdk ./sdk
 COPY --chown=65532:65532 plugins ./plugins
 COPY --chown=65532:65532 host ./host

@@ -1,5 +1,4 @@
-"""Sources (`proto/berth`) -> generated code (`sdk/berth_sdk/plugin`, `sdk/berth_sdk/query`) and the copies of
-the contract that `berth-sdk new` packs (`sdk/berth_sdk/cli/scaffold/proto`), and the checks of them.
+"""Sources (`proto/berth`) -> generated code (`plugin` and `query` of `sdk/berth_sdk`), and its checks.
 
 python proto/generate.py                     write the generated code
 python proto/generate.py --check             change nothing; exit 1 with a line for each finding
@@ -66,9 +65,8 @@ def _write() -> int:
 
 
 def _fresh() -> dict[str, str]:
-    """Return every file of the SDK that is made from the sources: the code, and the copies."""
-    packages = (compiler.SOURCE_PREFIX, compiler.QUERY_PREFIX)
-    return compiler.generate(PROTO_ROOT, packages) | compiler.copies(PROTO_ROOT)
+    """Return every file of the SDK that is made from the sources."""
+    return compiler.generate(PROTO_ROOT, (compiler.SOURCE_PREFIX, compiler.QUERY_PREFIX))
 
 
 def _check(*, with_releases: bool) -> int:

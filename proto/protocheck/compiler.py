@@ -21,9 +21,6 @@ SOURCE_PREFIX = "berth/plugin"
 QUERY_PREFIX = "berth/query"
 """The folder of the service for other programs, which is no part of the contract with plugins."""
 
-SCAFFOLD_FOLDER = "cli/scaffold/proto"
-"""The folder of the copy of the sources in the SDK, which `berth-sdk new` writes into a plugin."""
-
 _OWN_IMPORT = re.compile(r"^from berth\.(plugin|query)\b", re.MULTILINE)
 _HAS_SERVICE = re.compile(r"^service\s", re.MULTILINE)
 _STUB_OPTIONS = "quiet,generate_concrete_servicer_stubs"
@@ -70,14 +67,6 @@ def generate(proto_root: Path, prefixes: Sequence[str] = (SOURCE_PREFIX,)) -> di
             path.relative_to(base).as_posix(): _move_imports(path.read_text("utf-8"))
             for path in sorted(base.rglob("*.py*"))
         }
-
-
-def copies(proto_root: Path) -> dict[str, str]:
-    """Return the SDK's copy of every source of the contract; path below the SDK's package -> text."""
-    return {
-        f"{SCAFFOLD_FOLDER}/{path.relative_to(proto_root).as_posix()}": path.read_text("utf-8")
-        for path in source_files(proto_root)
-    }
 
 
 def describe(proto_root: Path, prefix: str = SOURCE_PREFIX) -> FileDescriptorSet:

@@ -33,10 +33,7 @@ def check(fresh: Mapping[str, str], committed_root: Path) -> list[str]:
 def stale_files(fresh: Mapping[str, str], committed_root: Path) -> list[Path]:
     """Return the committed generated files that the sources no longer give."""
     folders = {(committed_root / name).parent for name in fresh}
-    patterns = ("*_pb2*.py*", "*.proto")
-    generated = {
-        path for one in patterns for folder in folders for path in folder.glob(one) if path.is_file()
-    }
+    generated = {path for folder in folders for path in folder.glob("*_pb2*.py*") if path.is_file()}
     return sorted(generated - {committed_root / name for name in fresh})
 
 

@@ -15,10 +15,10 @@ REPOSITORY = ROOT
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Copy the contract, its tools, the generated code and the copy of the contract."""
+    """Copy the contract, its tools and the generated code."""
     no_caches = shutil.ignore_patterns("__pycache__")
     sdk = "sdk/berth_sdk"
-    for folder in ("proto", f"{sdk}/plugin", f"{sdk}/query", f"{sdk}/cli/scaffold/proto"):
+    for folder in ("proto", f"{sdk}/plugin", f"{sdk}/query"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=no_caches)
     return tmp_path
 
@@ -50,7 +50,6 @@ def test_changed_comment_is_drift_until_generated(tree: Path) -> None:
     done = _generate(tree, "--check")
     assert done.returncode == 1
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == [
-        str(tree / "sdk/berth_sdk/cli/scaffold/proto/berth/plugin/v1/common.proto"),
         str(tree / "sdk/berth_sdk/plugin/v1/common_pb2.pyi"),
     ]
     assert "DRIFT" in done.stderr

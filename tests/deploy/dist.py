@@ -30,6 +30,7 @@ from typing import Final
 sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
 from berth_bench.versus.real_servers import program
+from berth_sdk.cli import scaffold_sources
 from docs.pages import Page
 from docs.workspace import BlockError, Workspace
 from support.places import ROOT
@@ -95,6 +96,10 @@ def faults_of(wheel: Path, folder: str) -> Iterator[str]:
         inside = Path(name).relative_to(source.parent.relative_to(ROOT)).as_posix()
         if inside not in names:
             yield f"{wheel.name}: without {inside}"
+    made = scaffold_sources.copies(ROOT) if package == "berth_sdk" else ()
+    for name in made:
+        if f"berth_sdk/cli/scaffold/{name}" not in names:
+            yield f"{wheel.name}: without the scaffold's {name}"
     for name in names:
         if not name.startswith((f"{package}/", f"{package}-")):
             yield f"{wheel.name}: {name} is of no package"

@@ -35,6 +35,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.wire.traces": "host/tracing/test_tracing.py",
         "berth_sdk.wire.scenarios": "host/rpc/served/test_scenario_usage.py",
         "berth_sdk.cli.new_python": "sdk/cli/test_new.py",
+        "berth_sdk.cli.scaffold_sources": "sdk/cli/test_new_compiled.py",
         "berth_host.rpc.group_checks": "host/rpc/test_group_client.py",
         "berth_host.rpc.hint_answer": "host/rpc/test_batches.py",
         "berth_host.rpc.in_process": "host/rpc/test_relay.py",

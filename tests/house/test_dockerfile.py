@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from berth_sdk.cli import scaffold_sources
 from packaging.requirements import Requirement
 from support.places import ROOT
 
@@ -132,13 +133,10 @@ def test_install_lines_give_a_working_berth_to_an_ordinary_user(home: Path, pyth
     compiled = run_line(f'python3 -c "{code}"', home, environment, as_root)
     assert (compiled.returncode, compiled.stderr) == (0, "")
     # The data files are in the wheels too: those that `berth-sdk new` copies, and those that explain mistakes
-    scaffold = ROOT / "sdk/berth_sdk/cli/scaffold"
     files = "*(p.relative_to(s) for p in s.rglob('*') if p.is_file())"
-    code = f"from berth_sdk.cli.new_compiled import SCAFFOLD as s; print({files})"
+    code = f"from berth_sdk.cli.scaffold_sources import SCAFFOLD as s; print({files})"
     listed = run_line(f'python3 -c "{code}"', home, environment, as_root).stdout.split()
-    assert sorted(listed) == sorted(
-        path.relative_to(scaffold).as_posix() for path in scaffold.rglob("*") if path.is_file()
-    )
+    assert sorted(listed) == list(scaffold_sources.files())
     bad = run_line(
         'echo \'{"apiVersion": "v1", "kind": "Pod"}\' | berth simulate -f -', home, environment, as_root
     )

@@ -5,8 +5,7 @@ POINTS, and its test. A made plugin is a copy with its own name, without the reg
 lacks. A region begins with a line `//[filter,score]`, for any of these points, and ends with `//[/]`. In a
 line that ends in `//[filter]` it is that line. `!filter` in the list: not with that point.
 
-The server's frame and the build files are those of examples/, by `python tests/sdk/cli/scaffold.py`. The
-contract is that of proto/, by `python proto/generate.py`.
+The server's frame, the build files and the contract are made of examples/ and proto/ (`scaffold_sources`).
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from berth_sdk.cli import scaffold_sources
 from berth_sdk.cli.new_python import CLUSTER, POINTS, Naming, configuration
 from berth_sdk.extension_points import ExtensionPoint
 
-SCAFFOLD: Final = Path(__file__).parent / "scaffold"
 SAMPLE: Final = Naming(name="sample-plugin", module="sampleplugin", cls="SamplePlugin")
 """The names in the scaffold."""
 
@@ -235,8 +233,7 @@ def files(language: str, naming: Naming, points: Sequence[ExtensionPoint]) -> di
         made[_named(path, naming)] = _named(listed, naming)
     if "Cargo.lock" in made:
         made["Cargo.lock"] = _sorted_packages(made["Cargo.lock"])
-    for contract in sorted((SCAFFOLD / "proto").rglob("*.proto")):
-        made[contract.relative_to(SCAFFOLD).as_posix()] = contract.read_text("utf-8")
+    made |= {name: text for name, text in scaffold_sources.files().items() if name.startswith("proto/")}
     made["scheduler.yaml"] = configuration(naming, points, command(language, naming))
     made["cluster.yaml"] = CLUSTER
     return made
@@ -249,10 +246,10 @@ def command(language: str, naming: Naming) -> list[str]:
 
 def _sources(language: str) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each file of a language's scaffold."""
-    folder = SCAFFOLD / language
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix(), path.read_text("utf-8")
+    for path, text in scaffold_sources.files().items():
+        folder, _, name = path.partition("/")
+        if folder == language:
+            yield name, text
 
 
 def _named(text: str, naming: Naming) -> str:

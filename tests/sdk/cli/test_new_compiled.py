@@ -6,24 +6,29 @@
 from __future__ import annotations
 
 import re
+import runpy
+import shutil
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
 from berth_host.cli.main import berth
 from berth_sdk.__main__ import LANGUAGES as CHOICES
 from berth_sdk.__main__ import main
-from berth_sdk.cli import new_compiled
-from berth_sdk.cli.new_compiled import LANGUAGES, SCAFFOLD
+from berth_sdk.cli import new_compiled, scaffold_sources
+from berth_sdk.cli.new_compiled import LANGUAGES
 from berth_sdk.cli.new_python import POINTS, Naming
+from berth_sdk.cli.scaffold_sources import SCAFFOLD, SOURCES, ScaffoldError, copies
 from berth_sdk.extension_points import ExtensionPoint
 from click.testing import CliRunner
 from support.places import ROOT
 
-from sdk.cli.scaffold import SOURCES, copies
-
+LARGE = shutil.ignore_patterns("node_modules", "target", "bin", "dist", "__pycache__")
 NAMES = [point.config_name for point in POINTS]
 LISTS = [
     *(name for name in NAMES if name not in ("preScore", "normalizeScore")),
@@ -114,14 +119,75 @@ def tool(folder: Path, name: str, text: str, code: int = 0) -> None:
 
 def test_every_language_of_the_command_has_a_scaffold() -> None:
     assert list(CHOICES) == ["python", *LANGUAGES]
-    assert {path.name for path in SCAFFOLD.iterdir()} == {"proto", *LANGUAGES}
+    assert {path.name for path in SCAFFOLD.iterdir()} == set(LANGUAGES)
+    assert {name.partition("/")[0] for name in scaffold_sources.files()} == {"proto", *LANGUAGES}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_frame_and_build_files_are_those_of_the_examples(language: str) -> None:
     assert set(SOURCES[language]) < OWN[language] | COMMON
-    for path, text in copies().items():
-        assert path.read_text("utf-8") == text, f"{path}: run tests/sdk/cli/scaffold.py"
+    own = {path.relative_to(SCAFFOLD).as_posix() for path in SCAFFOLD.rglob("*") if path.is_file()}
+    assert not own & copies(ROOT).keys(), "a copy lies in the repository: remove the copy"
+    found = scaffold_sources.files()
+    assert {name: found[name] for name in copies(ROOT)} == copies(ROOT)
+
+
+def test_contract_of_a_made_plugin_is_that_of_the_repository() -> None:
+    for name, text in made("go").items():
+        if name.startswith("proto/"):
+            assert text == (ROOT / name).read_text("utf-8")
+    assert "proto/berth/plugin/v1/scheduling.proto" in made("go")
+
+
+def test_example_that_lost_what_a_scaffold_changes_is_named(tmp_path: Path) -> None:
+    for folder in ("proto/berth/plugin", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=LARGE)
+    assert copies(tmp_path) == copies(ROOT)
+    (tmp_path / "examples/go/go.mod").write_text("module other\n")
+    with pytest.raises(ScaffoldError, match=r"examples/go/go\.mod: .* is there 0 times, not once"):
+        copies(tmp_path)
+    shutil.rmtree(tmp_path / "proto")
+    with pytest.raises(ScaffoldError, match="use a whole checkout"):
+        copies(tmp_path)
+
+
+def build_hook(monkeypatch: pytest.MonkeyPatch, root: Path) -> Any:
+    """Return the build hook of the SDK in `root`. The base class is the part of hatchling that it uses."""
+
+    class Base:
+        def __init__(self, root: str) -> None:
+            self.root = root
+
+    for name in ("", ".builders", ".builders.hooks", ".builders.hooks.plugin"):
+        monkeypatch.setitem(sys.modules, f"hatchling{name}", ModuleType(name))
+    interface = ModuleType("interface")
+    vars(interface)["BuildHookInterface"] = Base
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    return runpy.run_path(str(ROOT / "sdk/hatch_build.py"))["ScaffoldHook"](str(root))
+
+
+def test_package_gets_the_copies_when_it_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hook = build_hook(monkeypatch, ROOT / "sdk")
+    data: dict[str, dict[str, str]] = {"force_include": {}}
+    hook.initialize("standard", data)
+    packed = {into: Path(path).read_text("utf-8") for path, into in data["force_include"].items()}
+    assert packed == {f"berth_sdk/cli/scaffold/{name}": text for name, text in copies(ROOT).items()}
+    hook.finalize("standard", data, "")
+    assert not any(Path(path).exists() for path in data["force_include"])
+
+    # An installation in place has no copies, and a source archive has them already.
+    empty: dict[str, dict[str, str]] = {"force_include": {}}
+    hook.initialize("editable", empty)
+    package = tmp_path / "sdk/berth_sdk/cli"
+    (package / "scaffold/proto").mkdir(parents=True)
+    build_hook(monkeypatch, tmp_path / "sdk").initialize("standard", empty)
+    assert empty == {"force_include": {}}
+
+    # A lone folder of the SDK cannot make them.
+    (package / "scaffold/proto").rmdir()
+    shutil.copy(ROOT / "sdk/berth_sdk/cli/scaffold_sources.py", package)
+    with pytest.raises(Exception, match="use a whole checkout of the repository"):
+        build_hook(monkeypatch, tmp_path / "sdk").initialize("standard", empty)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

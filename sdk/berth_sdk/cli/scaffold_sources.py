@@ -1,22 +1,20 @@
-"""Copy the server's frames and the build files of examples/ into the scaffolds of `berth-sdk new`.
+"""The files of the scaffolds of `berth-sdk new`: its own, and those made of the repository's other folders.
 
-    python tests/sdk/cli/scaffold.py
-
-The copies have the changes of SOURCES: an example has several plugins, a scaffold has one.
-`test_new_compiled.py` fails if a copy differs from its source.
+The contract is that of proto/. The server's frames and the build files are those of examples/, with the
+changes of SOURCES: an example has several plugins, a scaffold has one. The repository has no copy of them. A
+package gets the copies when it is built (`sdk/hatch_build.py`, which loads this file alone); an installation
+in place makes them of the repository when they are asked for.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from berth_sdk.cli.new_compiled import SCAFFOLD
-
-ROOT: Final = next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests").parent
+SCAFFOLD: Final = Path(__file__).parent / "scaffold"
 Changes = tuple[tuple[str, str], ...]
 """Replacements, each made exactly once: a regular expression, and the text in its place."""
 
@@ -91,31 +89,57 @@ SOURCES: Final[Mapping[str, Mapping[str, Changes]]] = {
 """Each copied file of each language, in examples/LANGUAGE and in the scaffold, with its changes."""
 
 
-def copies() -> dict[Path, str]:
-    """Return what each copy must be."""
-    made = {}
+_CONTRACT: Final = "berth/plugin"
+
+
+class ScaffoldError(Exception):
+    """The scaffolds cannot be made; the text says why, and what to do."""
+
+
+def copies(repository: Path) -> dict[str, str]:
+    """Return the text of each file that is made of the repository, by its path in the scaffold.
+
+    Raises ScaffoldError for a source that lacks what its changes replace, and for a folder that is not a
+    whole repository.
+    """
+    if not is_repository(repository):
+        raise ScaffoldError(
+            f"{repository} has no proto/{_CONTRACT} and no examples: use a whole checkout of the repository"
+        )
+    proto = repository / "proto"
+    made = {
+        f"proto/{path.relative_to(proto).as_posix()}": path.read_text("utf-8")
+        for path in sorted((proto / _CONTRACT).rglob("*.proto"))
+    }
     for language, files in SOURCES.items():
         for name, changes in files.items():
-            text = (ROOT / "examples" / language / name).read_text("utf-8")
+            text = (repository / "examples" / language / name).read_text("utf-8")
             for pattern, new in changes:
                 text, count = re.subn(pattern, new, text, flags=re.MULTILINE)
                 if count != 1:
-                    raise ValueError(
-                        f"examples/{language}/{name}: {pattern!r} is there {count} times, not once"
+                    raise ScaffoldError(
+                        f"examples/{language}/{name}: {pattern!r} is there {count} times, not once: change"
+                        " SOURCES in scaffold_sources.py"
                     )
-            made[SCAFFOLD / language / name] = text
+            made[f"{language}/{name}"] = text
     return made
 
 
-def main() -> int:
-    """Write the copies."""
-    made = copies()
-    for path, text in made.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    print(f"wrote {len(made)} files below {SCAFFOLD}")
-    return 0
+def is_repository(folder: Path) -> bool:
+    """Return True if the folder has what `copies` reads."""
+    return (folder / "proto" / _CONTRACT).is_dir() and all(
+        (folder / "examples" / language).is_dir() for language in SOURCES
+    )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@cache
+def files() -> Mapping[str, str]:
+    """Return the text of each file of the scaffolds, by its path: `go/build.sh`. Raises ScaffoldError."""
+    found = {
+        path.relative_to(SCAFFOLD).as_posix(): path.read_text("utf-8")
+        for path in SCAFFOLD.rglob("*")
+        if path.is_file()
+    }
+    if "proto" not in {name.partition("/")[0] for name in found}:
+        found |= copies(SCAFFOLD.parents[3])
+    return dict(sorted(found.items()))
