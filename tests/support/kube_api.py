@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-from berth_sdk.json.reader import read_json
+from berth_sdk.json.reader import read_deep_json
 
 Json = dict[str, Any]
 
@@ -140,7 +140,7 @@ class KubeApi:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body = read_json(raw) if raw else None
+        body = read_deep_json(raw) if raw else None
         self.requests.append(
             Request(
                 request.method,

@@ -30,10 +30,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
+from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.wire.addresses import endpoint_problem, is_local
 from berth_sdk.wire.credential import CREDENTIAL
 from berth_sdk.wire.grpc_core import without_setting
-from berth_sdk.wire.json_text import read_json
 
 from berth_host.errors import HostError
 from berth_host.log import get_logger
@@ -137,7 +137,7 @@ def _record(text: str) -> dict[str, Any] | None:
     if not text.startswith("{"):
         return None
     try:
-        parsed = read_json(text)
+        parsed = read_bounded_json(text)
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) and parsed.keys() >= _OF_BERTH_SDK else None
@@ -356,7 +356,7 @@ class Child:
     def _read_line(self, line: bytes) -> None:
         shown = plain(line.decode(errors="replace").rstrip())[:200]
         try:
-            said = read_json(line)
+            said = read_bounded_json(line)
             if isinstance(said, dict) and (missing := [key for key in _KEYS if key not in said]):
                 raise ChildError(f"{self._title} began with {shown!r}, which lacks {', '.join(missing)}")
             protocol, cookie = said["protocol"], said["cookie"]

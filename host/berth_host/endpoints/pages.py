@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, Protocol
 
+from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.rfc3339 import format_micro_time
 from berth_sdk.runtime.descriptor import Descriptor
-from berth_sdk.wire.json_text import read_json
 
 from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
@@ -378,7 +378,7 @@ class Answers:
         if request.method != "POST":
             return failure(405, "MethodNotAllowed", f"{request.path} takes a Pod as JSON with POST")
         try:
-            manifest = read_json(request.body)
+            manifest = read_bounded_json(request.body)
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict):

@@ -25,7 +25,7 @@ from urllib.request import getproxies
 
 import aiohttp
 import orjson
-from berth_sdk.json.reader import read_json
+from berth_sdk.json.reader import read_deep_json
 from berth_sdk.wire.traces import TRACEPARENT
 from berth_sdk.wire.verification import verify_as_go
 from yarl import URL
@@ -97,7 +97,7 @@ def _shallow(body: bytes) -> bytes | None:
     An extender sends back the nodes that it got, and of these only the names are read.
     """
     try:
-        return orjson.dumps(read_json(body), default=lambda _: None)
+        return orjson.dumps(read_deep_json(body), default=lambda _: None)
     except ValueError:
         return None
 

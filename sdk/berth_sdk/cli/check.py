@@ -14,12 +14,12 @@ from typing import Any, Final
 from berth_sdk.cli.loading import load_plugins
 from berth_sdk.errors import BerthError, PluginArgsError
 from berth_sdk.extension_points import METHODS, ExtensionPoint
+from berth_sdk.json.bounded import NestedTooDeeplyError, read_bounded_json
 from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
 from berth_sdk.testing.host import PluginHost
-from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
 
 _FAILED: Final = 1
 _BAD_INPUT: Final = 2
@@ -92,7 +92,7 @@ def _arguments(text: str) -> dict[str, Any]:
                 f"{text!r} is neither a JSON object nor a file that can be read: {said}"
             ) from err
     try:
-        args = read_json(text, parse_constant=_no_constant)
+        args = read_bounded_json(text, parse_constant=_no_constant)
     except NestedTooDeeplyError:
         raise
     except ValueError as err:

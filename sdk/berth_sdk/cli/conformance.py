@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
+from berth_sdk.json.bounded import NestedTooDeeplyError, read_bounded_json
 
 LEVELS: Final = ("core", "stateful", "binding", "group")
 UNREACHABLE: Final = 3
@@ -258,7 +258,7 @@ def _object(option: str, value: str | None) -> dict[str, Any] | None:
         except UnicodeDecodeError as err:
             raise _OptionError(f"{named}: {err}: write a JSON object or the path of a file") from err
     try:
-        found = read_json(text, parse_constant=_no_constant)
+        found = read_bounded_json(text, parse_constant=_no_constant)
     except NestedTooDeeplyError as err:
         raise _OptionError(f"{named}: {err}") from err
     except ValueError as err:

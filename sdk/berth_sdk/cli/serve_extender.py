@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from berth_sdk.errors import BerthError, PluginArgsError
-from berth_sdk.wire.json_text import read_json
+from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.wire.message_limit import FLAG
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _args(text: str | None) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        args = read_json(text)
+        args = read_bounded_json(text)
     except ValueError as err:
         raise PluginArgsError(f"--args is not JSON: {err}") from err
     if not isinstance(args, dict):

@@ -9,10 +9,10 @@ from typing import Any, Final
 from berth_sdk.conformance.case import BrokenError
 from berth_sdk.conformance.host import Cycle, Host
 from berth_sdk.conformance.world import WorldNode
+from berth_sdk.json.bounded import NestedTooDeeplyError, read_bounded_json
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
-from berth_sdk.wire.json_text import NestedTooDeeplyError, read_json
 
 Code = pb.PluginStatus
 _VERDICTS: Final = (
@@ -216,7 +216,7 @@ def patches(where: str, host: Host, found: Sequence[Any], cycle: Cycle | None) -
         if patch.subresource not in ("", "status"):
             raise BrokenError(f"{what}, subresource {patch.subresource!r}; only status is allowed")
         try:
-            body = read_json(patch.merge_patch_json)
+            body = read_bounded_json(patch.merge_patch_json)
         except NestedTooDeeplyError as err:
             raise BrokenError(f"{what} with JSON that is nested too deeply") from err
         except ValueError as err:

@@ -58,7 +58,7 @@ def _go_replace(err: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_GO_REPLACES, _go_replace)
 
 
-def read_json(document: bytes, depth: int = MAX_DEPTH) -> Any:
+def read_deep_json(document: bytes, depth: int = MAX_DEPTH) -> Any:
     """Return the value of a document, in one go. Raises ValueError for bytes that are no JSON."""
     steps = reading(document, depth)
     while True:
@@ -179,7 +179,7 @@ class RawJson:
 
     def parsed(self) -> Any:
         """Return the value as Python's; its own deep parts are `RawJson`. Raises ValueError for no JSON."""
-        return read_json(self.content)
+        return read_deep_json(self.content)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RawJson) and self.content == other.content

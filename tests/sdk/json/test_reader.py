@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from berth_sdk.json.reader import MAX_DEPTH, RawJson, read_json, reading
+from berth_sdk.json.reader import MAX_DEPTH, RawJson, read_deep_json, reading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from .nasty_json import texts, values
 @given(st.data())
 def test_ordinary_documents_are_read_as_any_parser_reads_them(data: st.DataObject) -> None:
     document = data.draw(values.flatmap(texts))
-    assert read_json(document) == json.loads(document)
+    assert read_deep_json(document) == json.loads(document)
 
 
 @given(st.binary(max_size=12) | st.text('[]{}",:\\u0e1.-tfn ', max_size=12).map(str.encode))
@@ -28,10 +28,10 @@ def test_what_is_no_json_is_refused(document: bytes) -> None:
     except (ValueError, UnicodeDecodeError):
         if not is_go_json(document):
             with pytest.raises(ValueError, match="no JSON"):
-                read_json(document)
+                read_deep_json(document)
     else:
         if b"NaN" not in document and b"Infinity" not in document:
-            read_json(document)
+            read_deep_json(document)
 
 
 def is_go_json(document: bytes) -> bool:
@@ -62,7 +62,7 @@ def is_go_json(document: bytes) -> bool:
     ],
 )
 def test_hostile_values_are_read_as_go_reads_them(document: bytes, wanted: Any) -> None:
-    assert read_json(document) == wanted
+    assert read_deep_json(document) == wanted
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_hostile_values_are_read_as_go_reads_them(document: bytes, wanted: Any) 
 )
 def test_grammar_is_strict(document: bytes) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        read_json(document)
+        read_deep_json(document)
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_what_lies_too_deep_stays_bytes(opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
     document = opening * 20_000 + b"1" + closing * 20_000
-    value = read_json(document)
+    value = read_deep_json(document)
     for _ in range(MAX_DEPTH):
         (value,) = value.values() if isinstance(value, dict) else value
     assert value == RawJson(opening * (20_000 - MAX_DEPTH) + b"1" + closing * (20_000 - MAX_DEPTH))

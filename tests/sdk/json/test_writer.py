@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 from berth_sdk.json.objects import put_back
-from berth_sdk.json.reader import MAX_DEPTH, RawJson, read_json
+from berth_sdk.json.reader import MAX_DEPTH, RawJson, read_deep_json
 from berth_sdk.json.writer import is_deeper, write_json
 from hypothesis import given
 
@@ -28,7 +28,7 @@ def as_maps(value: object) -> object:
 def test_what_is_written_is_read_as_the_same(value: object) -> None:
     value = as_maps(value)
     assert write_json(value) == json.dumps(value, separators=(",", ":")).encode()
-    assert read_json(write_json([[value, RawJson(b"1")]])) == [[value, 1]]
+    assert read_deep_json(write_json([[value, RawJson(b"1")]])) == [[value, 1]]
 
 
 @pytest.mark.parametrize("depth", [1, 20_000])
@@ -53,7 +53,7 @@ def test_depth_is_measured() -> None:
         value = [1, value]
     text = write_json(value)
     assert is_deeper(value)
-    cut = read_json(text)
+    cut = read_deep_json(text)
     assert not is_deeper(cut)
     assert write_json(cut) == text
     assert copy.deepcopy(cut) == cut

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-from berth_sdk.wire.json_text import read_json
+from berth_sdk.json.bounded import read_bounded_json
 
 UNREACHABLE: Final = 1
 BAD_USAGE: Final = 2
@@ -82,7 +82,7 @@ async def ask(
 def _answer(target: Target, path: str, response: aiohttp.ClientResponse, body: bytes) -> dict[str, Any]:
     status, verb = response.status, response.method.lower()
     try:
-        value = read_json(body)
+        value = read_bounded_json(body)
     except ValueError:
         value = None
     if not isinstance(value, dict):

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from berth_sdk.wire.json_text import read_json
+from berth_sdk.json.bounded import read_bounded_json
 
 from berth_host.cluster.kube.kubeconfig import Entry
 
@@ -118,7 +118,7 @@ async def run(plugin: Mapping[str, Any], cluster: Mapping[str, Any] | None = Non
 
 def _status(out: bytes, version: str) -> Mapping[str, Any]:
     try:
-        answer = read_json(out)
+        answer = read_bounded_json(out)
     except ValueError as err:
         raise ExecPluginError(f"its answer is not JSON: {err}") from err
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from berth_sdk.json.objects import finish, has_opaque
-from berth_sdk.json.reader import read_json
+from berth_sdk.json.reader import read_deep_json
 from berth_sdk.kube_object import LAST_APPLIED, KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.slices import Work
@@ -679,7 +679,7 @@ def _fault_of(name: str, item: Mapping[str, Any]) -> ClusterError:
 
 def _status_in(item: FoundObject | None) -> Mapping[str, Any]:
     try:
-        status = read_json(item.content) if item is not None else {}
+        status = read_deep_json(item.content) if item is not None else {}
     except ValueError:
         status = {}
     return status if isinstance(status, dict) else {}

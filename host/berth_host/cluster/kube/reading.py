@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 from berth_sdk.json.objects import Steps, finish, has_opaque, is_too_deep, object_steps
-from berth_sdk.json.reader import read_json
+from berth_sdk.json.reader import read_deep_json
 from berth_sdk.json.scanner import ITEMS, Paths, Span, cut, quick_cut, spans
 from berth_sdk.kube_object import ObjectRef
 
@@ -146,7 +146,7 @@ class ObjectReader:
             if span is None:
                 yield
             elif span.label == _LIST:
-                metadata = read_json(document[span.start : span.end])
+                metadata = read_deep_json(document[span.start : span.end])
             elif (one := collected.take(span)) is not None:
                 item = yield from self.parsed(one.content)
                 if item is None:
@@ -163,7 +163,7 @@ class ObjectReader:
                 yield
             elif (one := collected.take(span)) is not None:
                 return (yield from self.read(one.content))
-        return read_json(document)
+        return read_deep_json(document)
 
     def only_item(self, document: bytes) -> Generator[None, None, Any]:
         """Read a list of one object of any depth; return the object, or None for an empty list.
@@ -227,7 +227,7 @@ def _has_many_values(document: bytes) -> bool:
 
 
 def _string(text: bytes) -> str:
-    value = read_json(text) if text[:1] == b'"' else ""
+    value = read_deep_json(text) if text[:1] == b'"' else ""
     return value if isinstance(value, str) else ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_host.config.source.json_reader import read_json
+from berth_host.config.source.json_reader import read_json_source
 from berth_host.config.source.node import RepeatedKey, SourceError, SourceNode
 from berth_host.config.source.yaml_reader import read_yaml
 
@@ -55,7 +55,7 @@ def read_documents(text: str, joins_rest: Callable[[SourceNode], bool] | None = 
     older examples are written so. None: that text is not read, as kube-scheduler does not read it.
     """
     if text.lstrip().startswith("{"):
-        return Documents(read_json(text), is_yaml=False, berth=None, warnings=())
+        return Documents(read_json_source(text), is_yaml=False, berth=None, warnings=())
     text = text.removeprefix("\ufeff")
     first = read_yaml(text)
     root, rest = first.root, _chunks(text, first.end_line, first.end_column)

@@ -24,7 +24,7 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _LITERALS: Final[dict[str, Scalar]] = {"true": True, "false": False, "null": None}
 
 
-def read_json(text: str) -> SourceNode:
+def read_json_source(text: str) -> SourceNode:
     """Read a whole text as one JSON value. Raises SourceError."""
     reader = _Reader(text)
     root = reader.value(0)

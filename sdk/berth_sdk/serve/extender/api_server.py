@@ -20,9 +20,9 @@ import aiohttp
 from yarl import URL
 
 from berth_sdk.errors import BerthError
+from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.serve.extender.cluster_copy import ClusterCopy, Feed
 from berth_sdk.serve.extender.messages import BindingArgs, Json
-from berth_sdk.wire.json_text import read_json
 from berth_sdk.wire.verification import verify_as_go
 
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
@@ -278,7 +278,7 @@ def _uid(item: Json) -> str:
 
 def _parsed(content: bytes, what: str) -> Json:
     try:
-        answer = read_json(content)
+        answer = read_bounded_json(content)
     except ValueError as err:
         raise ApiError(f"{what}: the answer is not JSON: {err}") from err
     if not isinstance(answer, dict):
@@ -288,7 +288,7 @@ def _parsed(content: bytes, what: str) -> Json:
 
 def _failed(verb: str, path: str, status: int, text: str) -> ApiError:
     try:
-        found: Any = read_json(text)
+        found: Any = read_bounded_json(text)
         text = str(found["message"])
     except (ValueError, KeyError, TypeError):
         text = text.strip()[:_MAX_TEXT]

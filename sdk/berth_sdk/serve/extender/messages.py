@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from berth_sdk.errors import BerthError, ObjectError
+from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.wire.json_text import read_json
 
 Json = Mapping[str, Any]
 
@@ -156,7 +156,7 @@ def binding_args(body: bytes) -> BindingArgs:
 
 def _object(body: bytes | str) -> Json:
     try:
-        request = read_json(body)
+        request = read_bounded_json(body)
     except ValueError as err:
         raise BadRequestError(f"the request is not JSON: {err}") from err
     return _map(request, "the request")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn, cast
 
 from berth_sdk.errors import BerthError, ObjectError
+from berth_sdk.json.bounded import MAX_DEPTH, is_nested_deeper
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.serve.extender.asked import Found
@@ -20,7 +21,6 @@ from berth_sdk.serve.extender.messages import BadRequestError, Json, SentNode
 from berth_sdk.tables import NodeColumns, NodeTable
 from berth_sdk.tables.node_columns import NodeUsage
 from berth_sdk.undeclared import Undeclared
-from berth_sdk.wire.json_text import MAX_DEPTH, is_nested_deeper
 
 MAX_NODES: Final = 20_000
 """Nodes that the cache holds; the one that was asked about the longest ago leaves."""

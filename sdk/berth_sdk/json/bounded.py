@@ -1,4 +1,4 @@
-"""`read_json`: JSON as a Python value, up to the same depth in every version of Python.
+"""`read_bounded_json`: JSON as a Python value, up to the same depth in every version of Python.
 
 The depth at which `json` gives up depends on the version: about 1000 levels in 3.11, ten times as many in
 3.13. A value that 3.13 reads is then too deep for the code that walks over it.
@@ -18,13 +18,13 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}]', re.DOTALL)
 
 
 class NestedTooDeeplyError(ValueError):
-    """The JSON has more levels than `read_json` reads."""
+    """The JSON has more levels than `read_bounded_json` reads."""
 
     def __init__(self) -> None:
         super().__init__("the values are nested too deeply")
 
 
-def read_json(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+def read_bounded_json(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
     """Return the value of a JSON text.
 
     `parse_constant`: called with NaN, Infinity and -Infinity, as by `json.loads`. Raises ValueError for

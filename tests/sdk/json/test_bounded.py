@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from berth_sdk.wire.json_text import MAX_DEPTH, NestedTooDeeplyError, is_nested_deeper, read_json
+from berth_sdk.json.bounded import MAX_DEPTH, NestedTooDeeplyError, is_nested_deeper, read_bounded_json
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,28 +27,28 @@ def test_values_are_read_up_to_the_limit_and_no_further(opening: str, closing: s
     step = opening.count("[") + opening.count("{")
     fits = MAX_DEPTH // step
     text = opening * fits + "1" + closing * fits
-    assert read_json(text) == read_json(text.encode()) == json.loads(text)
+    assert read_bounded_json(text) == read_bounded_json(text.encode()) == json.loads(text)
     for count in (fits + 1, 5000, 100_000):
         for deep in (opening * count + "1" + closing * count, opening * count):
             for form in (deep, deep.encode(), deep.encode("utf-16")):
                 with pytest.raises(NestedTooDeeplyError, match="nested too deeply"):
-                    read_json(form)
+                    read_bounded_json(form)
 
 
 def test_brackets_in_strings_and_beside_each_other_are_no_depth() -> None:
     for text in (json.dumps("[" * 5000), json.dumps({"[{" * 5000: '\\"[{' * 5000}), f"[{'[],' * 5000}1]"):
-        assert read_json(text) == json.loads(text)
+        assert read_bounded_json(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": NaN', '"' + "[" * 5000, '"\\' + '\\"[' * 5000, "[" * 3])
 def test_invalid_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError) as caught:
-        read_json(text)
+        read_bounded_json(text)
     assert not isinstance(caught.value, NestedTooDeeplyError)
 
 
 def test_constants_that_json_does_not_know_go_to_the_caller() -> None:
-    assert read_json("[NaN]", parse_constant=lambda name: name) == ["NaN"]
+    assert read_bounded_json("[NaN]", parse_constant=lambda name: name) == ["NaN"]
 
 
 @given(VALUES, st.integers(0, 6), st.integers(0, 40))
