@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import grpc
 from berth_sdk.rfc3339 import format_time
+from berth_sdk.wire.followed_files import Stamp, TlsError, stamp_of
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
@@ -99,7 +100,6 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*common, *alternative)))
 
 
-_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 _LOG = get_logger()
 
 
@@ -135,16 +135,11 @@ class Renewal:
         return "reconnects: the files of its tls were replaced"
 
 
-def _stamp(files: TlsFiles) -> _Stamp:
-    return tuple(_identity(path) for path in (files.ca_file, files.cert_file, files.key_file))
-
-
-def _identity(path: str) -> tuple[int, int, int] | None:
+def _stamp(files: TlsFiles) -> Stamp | None:
     try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return stamp_of((files.ca_file, files.cert_file, files.key_file))
+    except TlsError:
+        return None  # a file is missing, maybe for a moment
 
 
 _FIRST_BYTES: Final = 9

@@ -15,6 +15,7 @@ import ssl
 from pathlib import Path
 from typing import Final, overload
 
+from berth_sdk.wire.followed_files import Stamp, TlsError, stamp_of
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -55,7 +56,7 @@ class ServingCertificate:
         self._options = options
         self._files = _files(options)
         self._pair = self_signed() if self._files is None else None
-        self._seen: tuple[tuple[int, int, int], ...] = ()
+        self._seen: Stamp = ()
         self._seen = self._stamp()
 
     def has_changed(self) -> bool:
@@ -103,7 +104,7 @@ class ServingCertificate:
             return False
         return isinstance(key, rsa.RSAPublicKey) and key.key_size > _USUAL_BITS
 
-    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+    def stamp(self) -> Stamp:
         """Return what differs once the files have changed; empty for a pair in memory."""
         return self._stamp()
 
@@ -128,14 +129,11 @@ class ServingCertificate:
             raise EndpointError("there is no certificate")
         load_pair(context, *self._pair)
 
-    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        if self._files is None:
-            return ()
+    def _stamp(self) -> Stamp:
         try:
-            found = [path.stat() for path in self._files]
-        except OSError:
+            return () if self._files is None else stamp_of(self._files)
+        except TlsError:
             return self._seen  # The files are being replaced.
-        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
 def check_options(options: ServingOptions) -> None:

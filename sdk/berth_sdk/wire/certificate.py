@@ -13,22 +13,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 
-from berth_sdk.errors import BerthError
+from berth_sdk.wire.followed_files import FollowedFiles
+from berth_sdk.wire.followed_files import TlsError as TlsError
 
 LOG: Final = logging.getLogger("berth_sdk.wire.certificate")
 FEATURE: Final = "handle-tls"
 """The feature of the handshake with which calls to the host may use TLS."""
-_TRIES: Final = 3
-"""Tries to read files that are being replaced one after the other."""
-_Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
-
-
-class TlsError(BerthError):
-    """The error of files that cannot be used. The text names the file and the cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +56,9 @@ class Certificate:
         use; None: write it to the log.
         """
         self._files = files
-        self._tell = tell or self._log
         self._lock = threading.Lock()
-        self._stamp, self._loaded = self._read_whole()
-        self._served = self._loaded
+        self._followed = FollowedFiles(files.paths, self._load, tell or self._log)
+        self._served = self._followed.value
         """The files that the server uses."""
         self._dialled: tuple[_Loaded, grpc.ChannelCredentials] | None = None
 
@@ -81,69 +74,32 @@ class Certificate:
         gRPC calls this in its own thread.
         """
         with self._lock:
-            self._follow()
-            if self._loaded is self._served:
+            loaded = self._followed.follow()
+            if loaded is self._served:
                 return None
-            self._served = self._loaded
-            return _configuration(self._served)
+            self._served = loaded
+            return _configuration(loaded)
 
     @property
     def authority(self) -> bytes:
         """The PEM of the authority whose certificates the server takes, as of the files now."""
         with self._lock:
-            self._follow()
-            return self._loaded.authority
+            return self._followed.follow().authority
 
     def client_credentials(self) -> grpc.ChannelCredentials:
         """Return credentials for a channel: the same object until the files change."""
         with self._lock:
-            self._follow()
-            if self._dialled is None or self._dialled[0] is not self._loaded:
-                loaded = self._loaded
+            loaded = self._followed.follow()
+            if self._dialled is None or self._dialled[0] is not loaded:
                 made = grpc.ssl_channel_credentials(loaded.authority, loaded.key, loaded.certificate)
                 self._dialled = loaded, made
             return self._dialled[1]
-
-    def _follow(self) -> None:
-        """Load the files if they changed; keep the last ones if the new ones are bad."""
-        try:
-            stamp = self._look()
-            if stamp == self._stamp:
-                return
-            self._stamp = stamp
-            self._stamp, self._loaded = self._read_whole()
-        except TlsError as err:
-            self._tell(str(err))
-        else:
-            self._tell("")
 
     def _log(self, problem: str) -> None:
         if problem:
             LOG.warning("the previous certificate stays in use: %s", problem)
         else:
             LOG.info("the certificate in %s is in use", self._files.cert_file)
-
-    def _look(self) -> _Stamp:
-        stamps = []
-        for path in self._files.paths:
-            try:
-                found = Path(path).stat()
-            except OSError as err:
-                raise TlsError(f"{path}: {err.strerror}") from err
-            stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
-        return tuple(stamps)
-
-    def _read_whole(self) -> tuple[_Stamp, _Loaded]:
-        """Return the stamp and the content of the files. Raises TlsError.
-
-        All files are of the same moment, as an old certificate with a new key would fail every handshake.
-        """
-        for _ in range(_TRIES):
-            stamp = self._look()
-            loaded = self._load()
-            if self._look() == stamp:
-                return stamp, loaded
-        raise TlsError(f"{', '.join(self._files.paths)} are being replaced")
 
     def _load(self) -> _Loaded:
         files = self._files

@@ -84,7 +84,7 @@ def test_files_of_two_moments_are_not_taken_for_a_pair(
     monkeypatch.setattr(Path, "read_bytes", swap)
     assert certificate.changed() is not None
     assert swaps == []
-    loaded = vars(certificate)["_loaded"]
+    loaded = vars(certificate)["_followed"].value
     assert (loaded.certificate, loaded.key) == newest
 
 

@@ -12,14 +12,12 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from berth_sdk.wire.certificate import TlsError
+from berth_sdk.wire.followed_files import FollowedFiles, TlsError
 from berth_sdk.wire.verification import verify_as_go
 
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
-_Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +53,10 @@ class ServerTls:
     def __init__(self, files: ExtenderTls) -> None:
         """Load the files. Raises TlsError."""
         self._files = files
-        self._problem = ""
-        self._stamps = self._look()
         self._authority_of: dict[ssl.SSLContext, bytes] = {}
         """The authority of clients of each context that has been in use."""
-        self.context = self._current = self._load()
+        self._followed = FollowedFiles(files.paths, self._load, self._tell)
+        self.context = self._followed.value
         # Called in every handshake, before the certificate is chosen.
         self.context.sni_callback = self._chosen
 
@@ -73,38 +70,18 @@ class ServerTls:
             return ""
         if time.time() >= ssl.cert_time_to_seconds(certificate["notAfter"]):
             return "has expired"
-        self._follow()
-        if self._authority_of.get(found.context) != self._authority_of[self._current]:
+        if self._authority_of.get(found.context) != self._authority_of[self._followed.follow()]:
             return "is of an authority that was replaced"
         return ""
 
     def _chosen(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
-        self._follow()
-        connection.context = self._current
+        connection.context = self._followed.follow()
 
-    def _follow(self) -> None:
-        """Load the files if they have changed; keep the last ones if the new ones are bad."""
-        try:
-            stamps = self._look()
-            if stamps != self._stamps:
-                self._stamps = stamps
-                self._current = self._load()
-                LOG.info("the certificate in %s is in use", self._files.cert_file)
-                self._problem = ""
-        except TlsError as err:
-            if str(err) != self._problem:
-                self._problem = str(err)
-                LOG.warning("the previous certificate stays in use: %s", err)
-
-    def _look(self) -> _Stamps:
-        stamps = []
-        for path in self._files.paths:
-            try:
-                found = Path(path).stat()
-            except OSError as err:
-                raise TlsError(f"{path}: {err.strerror}") from err
-            stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
-        return tuple(stamps)
+    def _tell(self, problem: str) -> None:
+        if problem:
+            LOG.warning("the previous certificate stays in use: %s", problem)
+        else:
+            LOG.info("the certificate in %s is in use", self._files.cert_file)
 
     def _load(self) -> ssl.SSLContext:
         files = self._files
