@@ -73,19 +73,21 @@ class Imports:
         return sorted(test for test in chosen if (self._root / test).exists())
 
     @cached_property
-    def _direct(self) -> dict[str, set[str]]:
-        """The files that each file imports."""
-        return {name: set(self._imported(name)) for name in self._modules}
+    def _importers(self) -> dict[str, set[str]]:
+        """The files that import each file directly."""
+        found: dict[str, set[str]] = {}
+        for name in self._modules:
+            for imported in self._imported(name):
+                found.setdefault(imported, set()).add(name)
+        return found
 
     def _reached_by(self, name: str) -> set[str]:
         """Return the files from which imports lead to this one, itself included."""
         found, waiting = {name}, [name]
         while waiting:
-            target = waiting.pop()
-            for file, imported in self._direct.items():
-                if target in imported and file not in found:
-                    found.add(file)
-                    waiting.append(file)
+            new = self._importers.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
         return found & self._modules.keys()
 
     def _by_name(self) -> dict[str, str]:
