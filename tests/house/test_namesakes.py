@@ -22,6 +22,7 @@ HELD = (
             "groups",
             "preemption",
             "questions",
+            "observers",
             "framework",
             "queue",
             "cache",

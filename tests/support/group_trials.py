@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import cache
 
 from berth_host.app.alone import FrameworkAlone
@@ -13,6 +13,7 @@ from berth_host.cycle.attempt import SearchStart
 from berth_host.cycle.chooser import SmallestName
 from berth_host.cycle.schedule_one import Algorithm
 from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.group_evaluator import Rerun
 from berth_host.preemption.reprieve import Placed
@@ -62,6 +63,9 @@ class TriedGroup:
 
     def again(self, cycle: Cycle) -> Cycle:
         return self._cycle(cycle.pod)
+
+    def pre_filter(self, cycle: Cycle) -> Awaitable[PreFilterOutcome]:
+        return self.framework.run_pre_filter(cycle)
 
     async def rerun(self) -> Rerun:
         mark = self.snapshot.mark()

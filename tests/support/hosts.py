@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from berth_host.app import Host, HostOptions
@@ -11,6 +11,7 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.cycle.chooser import SmallestName
+from berth_host.cycle.observer import AttemptObserver
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
@@ -76,6 +77,7 @@ class World:
         seed: int = 0,
         on_attempt: Callable[[Diagnosis], None] = lambda _: None,
         own_pod: ObjectRef | None = None,
+        observers: Sequence[AttemptObserver] = (),
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
@@ -112,6 +114,7 @@ class World:
                 max_in_pool_s=NEVER_FLUSHED_S,
                 on_attempt=on_attempt,
                 own_pod=own_pod,
+                observers=observers,
             ),
         )
 

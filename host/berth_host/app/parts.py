@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
@@ -48,6 +47,7 @@ from berth_host.cycle.chooser import Chooser, SeededChooser
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.collector import Collector
 from berth_host.cycle.loop import Scheduler
+from berth_host.cycle.observer import AttemptObserver
 from berth_host.cycle.patches import PatchRunner
 from berth_host.cycle.pod_status import PodStatusWriter, cut_note
 from berth_host.cycle.readback import ReadBack
@@ -61,20 +61,17 @@ from berth_host.cycle.schedule_one import (
     PodSteps,
     Profile,
 )
-from berth_host.cycle.traced import TracedBindingCycle, TracedSteps
-from berth_host.explain.diagnosis import AttemptMetrics, Diagnoses, Diagnosis
+from berth_host.explain.diagnosis import Diagnoses, Diagnosis
 from berth_host.explain.group_record import GroupRecords
 from berth_host.extenders.extenders import Extenders
 from berth_host.framework.binding import DeviceWaits, PreBindRunner
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
-from berth_host.framework.traced import TracedFramework
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.groups.gang_holds import GangHolds, PoliciesOf
 from berth_host.groups.group_repair import GroupRepair, RepairSeams
 from berth_host.groups.group_status import GroupStatusWriter
 from berth_host.groups.schedule_group import GroupScheduler
-from berth_host.groups.traced import TracedGroups
 from berth_host.handle.calls import HandleSeams
 from berth_host.handle.host_backend import Backend, BackendSeams, LateParts, OpenCalls
 from berth_host.handle.in_process import InProcessHandle
@@ -84,6 +81,9 @@ from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import Clock, RealClock
 from berth_host.model.internal_error import InternalError
+from berth_host.observers.attempt_metrics import AttemptMetrics
+from berth_host.observers.attempt_traces import AttemptTraces
+from berth_host.observers.several import observing
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.evaluator import Evaluator
@@ -92,14 +92,16 @@ from berth_host.preemption.evictions import Evictions, EvictionSeams
 from berth_host.preemption.group_evaluator import GroupEvaluator
 from berth_host.preemption.victim_calls import VictimCalls
 from berth_host.queue.interfaces import QueueConfig, QueueObserver, QueueSeams
+from berth_host.queue.plugin_calls import QueueClient
 from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
+from berth_host.queue.traced_client import TracedClient
 from berth_host.queue.wiring import QueueWiring
 from berth_host.shadow.following import ShadowFollower
+from berth_host.shadow.observer import ShadowObserver
 from berth_host.shadow.parts import (
     Deciding,
     ImaginedEvictions,
-    RecordingAlgorithm,
     SilentGroupStatus,
     SilentStatus,
     deciding_plugins,
@@ -120,7 +122,8 @@ class HostOptions:
     unschedulable pod is tried again without an event. `queue_observer`: gets every report of the queue;
     `ask_every_plugin`: ask all hints, for an observer that records them. `keep_answers` False: every plugin
     is called for every pod and node. `diagnoses_kept`: the number of pods whose attempts are kept.
-    `on_attempt`: called at the end of every attempt. `metrics`: the registry of the process, which hosts that
+    `on_attempt`: called at the end of every attempt. `observers`: see every attempt, after the host's own
+    observers. `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
     `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
     `shadow`: makes a host that decides and writes nothing, and gets its decisions.
@@ -135,6 +138,7 @@ class HostOptions:
     keep_answers: bool = True
     diagnoses_kept: int = 4096
     on_attempt: Callable[[Diagnosis], None] = lambda _: None
+    observers: Sequence[AttemptObserver] = ()
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
     own_pod: ObjectRef | None = None
     own_address: str = ""
@@ -248,7 +252,7 @@ class HostParts:
             self.state.refresh,
             self.configuration.emulation,
             has_extenders=bool(self.configuration.scheduler.extenders),
-            spans=None if self.tracing is None else self.tracing.live,
+            traced=self._traced_client,
         )
         self.attachments = HostAttachments(
             self.configuration,
@@ -313,8 +317,8 @@ class HostParts:
         self.queue = later.queue = self._make_queue(plugins, told)
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)
-        attempts = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
-        self.diagnoses = Diagnoses(self.options.diagnoses_kept, attempts.ended, self.clock.now_s)
+        self.observer = observing(self._make_observers())
+        self.diagnoses = Diagnoses(self.options.diagnoses_kept, self.clock.now_s)
         self.group_records = GroupRecords(self.clock.now_s)
         self.binding = later.binding = self._make_binding()
         calls = VictimCalls(self.cluster, self.clock)
@@ -354,6 +358,20 @@ class HostParts:
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
 
+    def _traced_client(self, client: QueueClient) -> QueueClient:
+        """Return the client for the queue; one that makes spans if tracing is on."""
+        return client if self.tracing is None else TracedClient(client, self.tracing.live)
+
+    def _make_observers(self) -> list[AttemptObserver]:
+        """Make the observers of attempts."""
+        metrics = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
+        made: list[AttemptObserver] = [metrics]
+        if self.tracing is not None:
+            made.append(AttemptTraces(self.tracing))
+        if self.shadow is not None:
+            made.append(ShadowObserver(self.shadow, self.snapshot, self._decided))
+        return [*made, *self.options.observers]
+
     def _make_binding(self) -> BindingCycle:
         parts = (
             self.queue,
@@ -367,11 +385,11 @@ class HostParts:
             ReadBack(self.cluster, self.clock),
             self.internal_error,
             self.extenders,
+            self.observer,
         )
-        if self.shadow is not None and self.tracing is None:
-            return Deciding(*parts, record=self.shadow, snapshot=self.snapshot, decided=self._decided)
-        make = BindingCycle if self.tracing is None else partial(TracedBindingCycle, self.tracing)
-        return make(
+        if self.shadow is not None:
+            return Deciding(*parts, passed_over=self._decided)
+        return BindingCycle(
             *parts,
             binds_for_extenders=self.options.binds_for_extenders,
             looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
@@ -410,9 +428,8 @@ class HostParts:
         work = self.metrics.plugin_work
         waits = DeviceWaits(work, self.objects.of_resource(CLAIMS), self.clock.monotonic_s)
         pre_bind = PreBindRunner(self.patches, self.clock, waits.watched)
-        framework = Framework if self.tracing is None else TracedFramework
         return {
-            name: framework(
+            name: Framework(
                 name,
                 points,
                 self.waiting_pods,
@@ -430,18 +447,16 @@ class HostParts:
             percentage = profile.percentage_of_nodes_to_score
             if percentage is None:
                 percentage = self.configuration.scheduler.percentage_of_nodes_to_score
-            search = (framework, self.options.chooser, percentage, self.extenders)
             made[profile.scheduler_name] = Profile(
                 framework,
-                Algorithm(*search) if self.shadow is None else RecordingAlgorithm(*search, self.shadow),
+                Algorithm(framework, self.options.chooser, percentage, self.extenders, self.observer),
                 self.configuration.berth.cycle_budget_s,
             )
         return made
 
     def _make_scheduler(self, profiles: dict[str, Profile]) -> Scheduler:
         """Make the loop, and the cycles of single pods and of groups that it runs."""
-        steps_of = (self.queue, self.cache, self.snapshot, self.binding, self.clock)
-        steps = PodSteps(*steps_of) if self.tracing is None else TracedSteps(*steps_of, self.tracing)
+        steps = PodSteps(self.queue, self.cache, self.snapshot, self.binding, self.clock, self.observer)
         pods = PodCycles(profiles, steps, self.queue, self.cache, self.snapshot, self.binding, self.evictions)
         group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
         evaluator = GroupEvaluator(
@@ -451,10 +466,7 @@ class HostParts:
             group_policy=group_policy,
             rules=self.configuration.emulation.rules,
         )
-        group_cycles: Callable[..., GroupScheduler] = GroupScheduler
-        if self.tracing is not None:
-            group_cycles = partial(TracedGroups, self.tracing)
-        groups = group_cycles(
+        groups = GroupScheduler(
             profiles,
             steps,
             self.queue,

@@ -54,6 +54,7 @@ from berth_host.cycle.attempt import (
 from berth_host.cycle.chooser import Chooser
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.nominations import Nominations
+from berth_host.cycle.observer import UNOBSERVED, AttemptObserver, AttemptStep
 from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.cycle.readback import ReadBack
 from berth_host.cycle.repeating import Binder
@@ -177,6 +178,7 @@ class PodCycles:
         self._cache = cache
         self._snapshot = snapshot
         self._binding = binding
+        self._observer = steps.observer
 
     async def schedule_one(self, queued: QueuedPodInfo) -> bool:
         """Make one attempt for one popped pod. Return True after a short cycle that found a node.
@@ -189,6 +191,7 @@ class PodCycles:
             self._drop(queued, profile)
             return False
         attempt = self._steps.begin(queued, profile)
+        self._observer.begun(attempt)
         self.in_cycle = attempt
         try:
             with self._steps.guard(attempt) as ended:
@@ -201,6 +204,7 @@ class PodCycles:
                         result = await self._steps.pick(
                             attempt, profile.algorithm, found, begun_s, self._post_filter
                         )
+                        self._observer.chosen(attempt, result)
                         break
                     except CycleRestartError as restart:
                         attempt = self.in_cycle = ended.attempt = self._steps.restart(attempt, restart)
@@ -220,7 +224,8 @@ class PodCycles:
         """Run PostFilter; return the node to nominate, "" to clear the nomination, None to leave it as it
         is.
         """
-        plugin, result = await attempt.framework.run_post_filter(attempt, statuses.rejections())
+        ran = attempt.framework.run_post_filter(attempt, statuses.rejections())
+        plugin, result = await self._observer.step(attempt, AttemptStep.POST_FILTER, ran)
         attempt.diagnosis.post_filter_message = result.status.message
         if result.status.is_success and result.nominated_node:
             attempt.diagnosis.nominated_node = result.nominated_node
@@ -244,6 +249,9 @@ class SearchSteps:
 
     `nominated`: the nominated pods. `search`: where the next sampled search starts; shared by all profiles.
     """
+
+    observer: AttemptObserver = UNOBSERVED
+    """The observer of the attempts that take these steps."""
 
     def __init__(self, nominated: NominatedColumns, snapshot: Snapshot, clock: Clock) -> None:
         self.search = SearchStart()
@@ -375,8 +383,10 @@ class PodSteps(SearchSteps):
         snapshot: Snapshot,
         binding: BindingCycle,
         clock: Clock,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         super().__init__(queue.nominated_columns, snapshot, clock)
+        self.observer = observer
         self._queue = queue
         self._cache = cache
         self._binding = binding
@@ -405,9 +415,10 @@ class PodSteps(SearchSteps):
         if room is not None:
             room.count(attempt.pod, node_name, self._clock.now_s())
         attempt.reserved = True
-        status = await attempt.framework.run_reserve(attempt, node_name)
+        framework, step = attempt.framework, self.observer.step
+        status = await step(attempt, AttemptStep.RESERVE, framework.run_reserve(attempt, node_name))
         if status.is_success:
-            status = await attempt.framework.run_permit(attempt, node_name)
+            status = await step(attempt, AttemptStep.PERMIT, framework.run_permit(attempt, node_name))
         if status.is_success or status.code is Code.WAIT:
             self._queue.activate_named(attempt.take_pods_to_activate())
             return
@@ -454,9 +465,11 @@ class Algorithm:
         chooser: Chooser,
         percentage: int = 0,
         extenders: Extenders = NO_EXTENDERS,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self.framework = framework
         self.extenders = extenders
+        self._observer = observer
         self.chooser = chooser
         self.percentage = percentage if 1 <= percentage <= 99 else 0
 
@@ -468,7 +481,8 @@ class Algorithm:
         """
         table = cycle.nodes
         statuses = cycle.statuses = NodeStatuses(table)
-        outcome = cycle.pre_filter = await self.framework.run_pre_filter(cycle)
+        ran = self.framework.run_pre_filter(cycle)
+        outcome = cycle.pre_filter = await self._observer.step(cycle, AttemptStep.PRE_FILTER, ran)
         if not outcome.status.is_success:
             if outcome.status.is_rejected:
                 statuses.absent = outcome.status
@@ -497,7 +511,8 @@ class Algorithm:
         self, cycle: Cycle, statuses: NodeStatuses, rows: NDArray[np.intp]
     ) -> Awaitable[NDArray[np.intp]]:
         """Run Filter over `rows`; return the rows that passed. A question may ask about fewer nodes."""
-        return self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        ran = self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        return self._observer.step(cycle, AttemptStep.FILTER, ran)
 
     async def _ask_extenders(self, cycle: Cycle, statuses: NodeStatuses) -> Status:
         """Let the extenders filter the feasible nodes; return SUCCESS, or the error that ends the search."""
@@ -524,7 +539,8 @@ class Algorithm:
         if row is None:
             return False
         rows = np.asarray([row], dtype=np.intp)
-        passed = await self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        ran = self.framework.run_filter(cycle, statuses, rows, cycle.nominated)
+        passed = await self._observer.step(cycle, AttemptStep.FILTER, ran)
         if len(passed):
             eligible = cycle.pre_filter.eligible
             if eligible is not None and cycle.pod.nominated_node not in eligible:
@@ -555,7 +571,8 @@ class Algorithm:
             return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
         scores: ScoreTable | Status
         if self.framework.has_scores:
-            scores = await self.framework.run_score(cycle, candidates)
+            ran = self.framework.run_score(cycle, candidates)
+            scores = await self._observer.step(cycle, AttemptStep.SCORE, ran)
         else:
             scores = ScoreTable(candidates, np.zeros(len(candidates), dtype=np.int64))
         if isinstance(scores, Status):
@@ -588,6 +605,9 @@ def _keep_left_out(outcome: PreFilterOutcome, statuses: NodeStatuses) -> None:
 class Undoing:
     """Turns rejections of a reserved pod into failures, and gives its reservations back."""
 
+    def __init__(self, observer: AttemptObserver = UNOBSERVED) -> None:
+        self._observer = observer
+
     def rejected(self, attempt: Attempt, status: Status) -> Failed:
         """Return the failure for a status of Reserve, Permit or WaitOnPermit: a FitError for the node, or an
         error.
@@ -605,7 +625,8 @@ class Undoing:
         """
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
         try:
-            await attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
+            ran = attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
+            await self._observer.step(attempt, AttemptStep.UNRESERVE, ran)
         except InvariantError:
             raise
         except Exception as err:
@@ -640,6 +661,7 @@ class BindingCycle(Undoing):
         read_back: ReadBack,
         internal_error: InternalError,
         extenders: Extenders = NO_EXTENDERS,
+        observer: AttemptObserver = UNOBSERVED,
         *,
         binds_for_extenders: bool = False,
         looks_before_binding: bool = True,
@@ -649,6 +671,7 @@ class BindingCycle(Undoing):
         have posted, because they cannot reach the cluster, as in a simulation. `looks_before_binding`: take
         the last look. `claim_users` None: claims keep the pods of undone bindings as their users.
         """
+        super().__init__(observer)
         self._queue = queue
         self._cache = cache
         self._binder = binder
@@ -690,6 +713,7 @@ class BindingCycle(Undoing):
     def start(self, attempt: Attempt) -> None:
         """Start the pod's binding cycle as a task of its own, beside the scheduling loop."""
         attempt.binding = True
+        self._observer.binds(attempt)
         task = asyncio.get_running_loop().create_task(self._run(attempt))
         self._running[attempt.pod.uid] = attempt
         self.tasks.add(task)
@@ -829,12 +853,13 @@ class BindingCycle(Undoing):
 
     async def _prepare(self, attempt: Attempt) -> None:
         """Run PreBindPreFlight, wait for Permit, and run PreBind. Raises Failed."""
-        framework, node_name = attempt.framework, attempt.node_name
+        framework, node_name, step = attempt.framework, attempt.node_name, self._observer.step
         # The write of an earlier failure, which may be under way, must not come after the Binding or the
         # nomination: the condition would say for ever that the pod has no node.
         if self._status.pending_count:
             await self._status.settled(attempt.pod)
-        status, will_act = await framework.run_pre_bind_pre_flight(attempt, node_name)
+        ran = framework.run_pre_bind_pre_flight(attempt, node_name)
+        status, will_act = await step(attempt, AttemptStep.PRE_BIND_PRE_FLIGHT, ran)
         if not status.is_success:
             raise Failed(status, status.message)
         waits = framework.waiting_pods.is_waiting(attempt.pod.uid)
@@ -845,7 +870,9 @@ class BindingCycle(Undoing):
             plugins = framework.waiting_pods.held_by(attempt.pod.uid) if waits else ()
             self._queue.note(attempt.queued, WAITING if waits else PRE_BIND, ", ".join(plugins) or node_name)
             await self._status.nominate(attempt.pod, node_name)
-        status = await framework.wait_on_permit(attempt) if waits else SUCCESS
+        status = SUCCESS
+        if waits:
+            status = await step(attempt, AttemptStep.WAIT_ON_PERMIT, framework.wait_on_permit(attempt))
         if not status.is_success:
             raise self.rejected(attempt, status)
         # From here on a failed pod goes to its backoff: the queue no longer keeps the events of its attempt.
@@ -854,7 +881,7 @@ class BindingCycle(Undoing):
             if waits:
                 self._queue.note(attempt.queued, PRE_BIND, node_name)
             attempt.in_pre_bind = attempt.pre_bind_began = True
-            status = await framework.run_pre_bind(attempt, node_name)
+            status = await step(attempt, AttemptStep.PRE_BIND, framework.run_pre_bind(attempt, node_name))
             attempt.in_pre_bind = False
             if attempt.aborted:
                 # A PreBind plugin in this task aborted the attempt; a task cannot be cancelled from inside
@@ -937,14 +964,15 @@ class BindingCycle(Undoing):
                 bound = await self._extenders.bind(attempt, attempt.node_name)
                 if bound is not None:
                     return await self._bound_by_extender(attempt, *bound)
-            plugin, answer = await attempt.framework.run_bind(attempt, attempt.node_name)
+            ran = attempt.framework.run_bind(attempt, attempt.node_name)
+            plugin, answer = await self._observer.step(attempt, AttemptStep.BIND, ran)
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
                 raise
             return Status.error(CUT_OFF), False
         status = answer.status
         if status.is_success and answer.host_binds:
-            return await self._post(attempt, plugin)
+            return await self._write(attempt, plugin)
         if status.is_success:
             return await self._confirm(attempt, plugin), True
         if status.code is Code.SKIP and not status.message:
@@ -958,7 +986,7 @@ class BindingCycle(Undoing):
         if not status.is_success:
             return status, is_known
         if self._binds_for_extenders:
-            return await self._post(attempt, extender)
+            return await self._write(attempt, extender)
         return await self._confirm(attempt, extender), True
 
     async def _confirm(self, attempt: Attempt, plugin: str) -> Status:
@@ -978,6 +1006,9 @@ class BindingCycle(Undoing):
                 f"{plugin} answered that it bound the pod, but the pod is not on {attempt.node_name}"
             )
         return Status.error(f'running Bind plugin "{plugin}": {untrue}')
+
+    def _write(self, attempt: Attempt, plugin: str) -> Awaitable[tuple[Status, bool]]:
+        return self._observer.step(attempt, AttemptStep.WRITE_BINDING, self._post(attempt, plugin))
 
     async def _post(self, attempt: Attempt, plugin: str) -> tuple[Status, bool]:
         try:
@@ -1007,7 +1038,8 @@ class BindingCycle(Undoing):
         )
         try:
             self._tell(attempt)
-            await attempt.framework.run_post_bind(attempt, node_name)
+            ran = attempt.framework.run_post_bind(attempt, node_name)
+            await self._observer.step(attempt, AttemptStep.POST_BIND, ran)
         except InvariantError:
             raise
         except Exception as err:
@@ -1016,6 +1048,7 @@ class BindingCycle(Undoing):
         finally:
             attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
+        self._observer.ended(attempt)
 
     def _tell(self, attempt: Attempt) -> None:
         """Record the Scheduled event of a pod, and its PluginLeftOut events, at most once per attempt."""
@@ -1077,6 +1110,7 @@ class BindingCycle(Undoing):
         self._record(attempt, Outcome.UNSCHEDULABLE if rejected else Outcome.ERROR, failed.message)
         is_over = attempt.aborted or attempt.pod_deleted
         attempt.framework.end_cycle(attempt, CycleEnd.ABORTED if is_over else CycleEnd.UNSCHEDULABLE)
+        self._observer.ended(attempt)
         diagnosis = attempt.diagnosis
         said: dict[str, Any] = {
             "pod": attempt.pod.key,
@@ -1111,6 +1145,7 @@ class BindingCycle(Undoing):
         diagnosis.timings_s = attempt.timings_s
         diagnosis.reserve_skipped = attempt.reserve_skipped
         self._diagnoses.add(diagnosis)
+        self._observer.settled(attempt)
 
 
 class StatusWriter(Protocol):

@@ -19,7 +19,6 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.extenders.client import ExtenderName
-from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.node_statuses import NodeStatuses
 
 ATTEMPTS_KEPT: Final = 5
@@ -213,12 +212,10 @@ class Diagnoses:
     def __init__(
         self,
         capacity: int = 4096,
-        on_added: Callable[[Diagnosis], None] = lambda _: None,
         now_s: Callable[[], float] | None = None,
     ) -> None:
-        """Create the records. `on_added`: called with every ended attempt. `now_s`: returns Unix seconds."""
+        """Create the records. `now_s`: returns Unix seconds."""
         self._capacity = capacity
-        self._on_added = on_added
         self._now_s = now_s
         self._by_uid: OrderedDict[str, Diagnosis] = OrderedDict()
         self._earlier: OrderedDict[str, int] = OrderedDict()
@@ -248,7 +245,6 @@ class Diagnoses:
             oldest, count = self._earlier.popitem(last=False)
             self._by_uid[oldest].previous = None
             self._earlier_count -= count
-        self._on_added(diagnosis)
 
     def get(self, uid: str) -> Diagnosis | None:
         """Return the latest attempt of a pod, or None."""
@@ -284,41 +280,3 @@ def _cut(latest: Diagnosis) -> int:
         kept = kept.previous
     kept.previous = None
     return ATTEMPTS_KEPT - 1
-
-
-_RESULTS: Final = {
-    Outcome.BOUND: "scheduled",
-    Outcome.DECIDED: "scheduled",
-    Outcome.UNSCHEDULABLE: "unschedulable",
-    Outcome.ERROR: "error",
-}
-"""The outcomes as labels of kube-scheduler's metrics."""
-
-
-class AttemptMetrics:
-    """The metrics of attempts. `now_s`: returns Unix seconds. `told`: called after an attempt was counted.
-
-    Source: kube-scheduler `schedule_one.go` and `metrics/metrics.go`, v1.36.
-    """
-
-    def __init__(
-        self, metrics: SchedulerMetrics, now_s: Callable[[], float], told: Callable[[Diagnosis], None]
-    ) -> None:
-        self._metrics = metrics
-        self._algorithm = metrics.algorithm_durations.of()
-        self._now_s = now_s
-        self._told = told
-
-    def ended(self, diagnosis: Diagnosis) -> None:
-        """Count one ended attempt."""
-        metrics, outcome = self._metrics, diagnosis.outcome
-        result = _RESULTS.get(outcome, "error")
-        metrics.attempt_durations.of(diagnosis.profile, result).observe(diagnosis.duration_ms / 1000)
-        if diagnosis.algorithm_ms:
-            self._algorithm.observe(diagnosis.algorithm_ms / 1000)
-        if outcome is Outcome.BOUND:
-            first_s = diagnosis.first_tried_at_s
-            metrics.scheduled(diagnosis.attempt, None if first_s is None else self._now_s() - first_s)
-            if diagnosis.after_flush:
-                metrics.after_flush.add()
-        self._told(diagnosis)

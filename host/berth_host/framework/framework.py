@@ -46,8 +46,6 @@ Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
 class Framework:
     """The plugins of one profile by extension point, in order. Each point is measured (`metrics.points`)."""
 
-    group_points: type[GroupPoints] = GroupPoints
-
     def __init__(
         self,
         profile: str,
@@ -79,7 +77,7 @@ class Framework:
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
         # An in-process plugin needs no call at the end of a cycle: its state is part of the cycle.
         self._served = [client for client in self.clients if client.is_served]
-        self.groups = self.group_points(plugins, self._times, self._served, self._with_patches)
+        self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
         """The points about groups of pods."""
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:

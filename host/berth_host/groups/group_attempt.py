@@ -21,7 +21,7 @@ from berth_host.cycle.attempt import UNSCHEDULABLE as NOT_PLACED
 from berth_host.cycle.schedule_one import CycleProfile
 from berth_host.explain.group_record import GroupRecord, TriedPlacement, TriedPlacements
 from berth_host.metrics.series import instant_s
-from berth_host.queue.queued_group import QueuedGroupInfo
+from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.rpc.cycle import POD_DELETED
 from berth_host.rpc.group_cycle import GroupCycle
@@ -226,6 +226,8 @@ class GroupAttempt(GroupCycle):
         self.scheduling = profile
         self.tree = tree
         self.started_s = instant_s()
+        self.outcome = GroupOutcome.ERROR
+        """The outcome for the queue, once the cycle has ended."""
         self.members = list(tree.all_members())
         self.tried: Member | None = None
         """The member whose steps are under way."""

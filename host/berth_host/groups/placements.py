@@ -12,7 +12,7 @@ podGroupSchedulingPlacementAlgorithm), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, ScheduleResult
+from berth_host.cycle.observer import AttemptStep
 from berth_host.cycle.schedule_one import SearchSteps, Undoing
 from berth_host.errors.state import InvariantError
 from berth_host.groups.group_attempt import (
@@ -39,6 +40,7 @@ from berth_host.groups.group_attempt import (
 )
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.group_evaluator import (
     GroupEvaluation,
     GroupEvaluator,
@@ -143,6 +145,7 @@ class Placements:
         self.framework = attempt.scheduling.framework
         self._points = self.framework.groups
         self._steps = steps
+        self._observer = steps.observer
         self.snapshot = snapshot
         self._nominator = nominator
         self._undoing = undoing
@@ -271,17 +274,23 @@ class Placements:
         if member is None:
             raise InvariantError(f"pod {cycle.pod.key} is no member of {self._attempt.key}")
         attempt = self._steps.begin(member.queued, self._profile)
+        self._observer.begun(attempt)
         attempt.parent, attempt.payer, attempt.trial = cycle.parent, cycle.payer, cycle.trial
         self.made.append(attempt)
         self._steps.open(attempt, self.snapshot.nodes)
         self._steps.nominations.release()
         return attempt
 
+    def pre_filter(self, cycle: Cycle) -> Awaitable[PreFilterOutcome]:
+        """Run PreFilter of a further attempt."""
+        return self._observer.step(cycle, AttemptStep.PRE_FILTER, self.framework.run_pre_filter(cycle))
+
     # --- a group in its placements ---------------------------------------------------------------
 
     async def _choose(self, cycle: GroupCycle, branch: Branch, parent: Placement) -> GroupStatus:
         """Try the placements of a group in `parent`, and write the best one's outcome into the tree."""
-        found = await self._points.run_placement_generate(cycle, parent)
+        ran = self._points.run_placement_generate(cycle, parent)
+        found = await self._observer.step(cycle, AttemptStep.PLACEMENT_GENERATE, ran)
         if isinstance(found, Status):
             return GroupStatus.of(found)
         if not branch.group.is_composite:  # as in kube-scheduler
@@ -312,7 +321,8 @@ class Placements:
             return GroupStatus(Code.UNSCHEDULABLE, text, error=UNSCHEDULABLE)
         chosen = feasible[0]
         if len(feasible) > 1:
-            totals = await self._points.run_placement_score(cycle, [one.record for one in feasible])
+            scored = self._points.run_placement_score(cycle, [one.record for one in feasible])
+            totals = await self._observer.step(cycle, AttemptStep.PLACEMENT_SCORE, scored)
             if isinstance(totals, Status):
                 return GroupStatus.of(totals)
             chosen = feasible[self._best(totals.total, [one.record.placement.name for one in feasible])]
@@ -391,7 +401,8 @@ class Placements:
 
     async def _feasible(self, record: PlacementCycle, remaining: int, scheduled: int) -> GroupStatus:
         """Return the answer of PlacementFeasible at one step."""
-        status = await self._points.run_placement_feasible(record, PlacementProgress(remaining, scheduled))
+        ran = self._points.run_placement_feasible(record, PlacementProgress(remaining, scheduled))
+        status = await self._observer.step(record, AttemptStep.PLACEMENT_FEASIBLE, ran)
         if status.is_success or status.is_rejected or status.code is Code.WAIT:
             return GroupStatus.of(status)
         return GroupStatus.failed(f"failed to evaluate placement feasibility: {status.message}")
@@ -416,6 +427,7 @@ class Placements:
                 self._steps.open(attempt, nodes.of(self.snapshot))
                 found = await algorithm.find_feasible(attempt, self._steps.search)
                 result = await self._steps.pick(attempt, algorithm, found, begun_s)
+                self._observer.chosen(attempt, result)
             finally:
                 self._steps.nominations.release()
             await self._reserve(attempt, result)
@@ -434,6 +446,7 @@ class Placements:
 
     def _begin(self, member: Member, record: PlacementCycle) -> Attempt:
         attempt = self._steps.begin(member.queued, self._profile)
+        self._observer.begun(attempt)
         record.take(attempt)
         self.made.append(attempt)
         member.attempt = attempt
@@ -452,7 +465,8 @@ class Placements:
         placed = _Placed(attempt, self._nominator.node_of(pod.uid))
         self._placed.append(placed)
         self._nominator.remove(pod)
-        status = await self.framework.run_reserve(attempt, node_name)
+        ran = self.framework.run_reserve(attempt, node_name)
+        status = await self._observer.step(attempt, AttemptStep.RESERVE, ran)
         if not status.is_success:
             raise self._undoing.rejected(attempt, status)
         self.snapshot.assume(pod.on_node(node_name))

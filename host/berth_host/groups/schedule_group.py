@@ -27,6 +27,7 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.pod_groups import GroupReader
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import SCHEDULER_ERROR, Aborted, Failed
+from berth_host.cycle.observer import AttemptStep
 from berth_host.cycle.schedule_one import BindingCycle, CycleProfile, PodSteps
 from berth_host.errors.state import InvariantError
 from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlacements
@@ -108,6 +109,7 @@ class GroupScheduler:
     ) -> None:
         self._profiles = profiles
         self._steps = steps
+        self._observer = steps.observer
         self._queue = queue
         self._cache = cache
         self._snapshot = snapshot
@@ -130,12 +132,20 @@ class GroupScheduler:
             if isinstance(attempt, GroupOutcome):
                 outcome = attempt
             else:
-                self.in_cycle = attempt
-                outcome = await self._schedule(attempt)
+                outcome = await self._run(attempt)
         finally:
             self._snapshot.release()
-            self.in_cycle = None
             self._queue.group_attempted(info, outcome)
+
+    async def _run(self, attempt: GroupAttempt) -> GroupOutcome:
+        self.in_cycle = attempt
+        self._observer.begun(attempt)
+        try:
+            attempt.outcome = await self._schedule(attempt)
+        finally:
+            self._observer.ended(attempt)
+            self.in_cycle = None
+        return attempt.outcome
 
     # --- the checks before -----------------------------------------------------------------------
 
@@ -207,6 +217,7 @@ class GroupScheduler:
         for queued in info.members:
             profile = self._profiles.get(queued.pod.scheduler_name) or next(iter(self._profiles.values()))
             attempt = self._steps.begin(queued, profile)
+            self._observer.begun(attempt)
             await self._binding.fail_cycle(attempt, Failed(Status.error(problem), problem))
 
     # --- the cycle -------------------------------------------------------------------------------
@@ -281,7 +292,8 @@ class GroupScheduler:
         points = attempt.scheduling.framework.groups
         if not points.has(ExtensionPoint.POD_GROUP_POST_FILTER):
             return None
-        plugin, result = await points.run_pod_group_post_filter(attempt, placements)
+        ran = points.run_pod_group_post_filter(attempt, placements)
+        plugin, result = await self._observer.step(attempt, AttemptStep.POD_GROUP_POST_FILTER, ran)
         if not result.status.is_success and not result.status.is_rejected:
             failed = GroupStatus.failed(result.status.message)
             for branch in attempt.tree.all():
@@ -395,6 +407,7 @@ class GroupScheduler:
         attempt = member.attempt
         if attempt is None:
             attempt = self._steps.begin(member.queued, group.scheduling)
+            self._observer.begun(attempt)
         member.is_given_back = True
         if isinstance(failed, Aborted):
             attempt.aborted = attempt.aborted or failed.message

@@ -8,7 +8,7 @@ v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import numpy as np
 from berth_sdk.status import SUCCESS, Status
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from berth_host.framework.filtering import filter_rows, nominated_pass
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.reprieve import Placed, TrialSnapshot, Unit, victims_among
 from berth_host.rpc.cycle import Cycle, CycleEnd
 
@@ -24,7 +25,8 @@ from berth_host.rpc.cycle import Cycle, CycleEnd
 class WhatIfAttempts:
     """Makes further attempts of one pod (`reprieve.MakeAttempts`)."""
 
-    def __init__(self, snapshot: TrialSnapshot) -> None:
+    def __init__(self, framework: Framework, snapshot: TrialSnapshot) -> None:
+        self._framework = framework
         self._snapshot = snapshot
         self._count = 0
 
@@ -42,6 +44,10 @@ class WhatIfAttempts:
         made.nominated = cycle.nominated
         return made
 
+    def pre_filter(self, cycle: Cycle) -> Awaitable[PreFilterOutcome]:
+        """Run PreFilter of such an attempt."""
+        return self._framework.run_pre_filter(cycle)
+
 
 async def victims_on(
     framework: Framework, cycle: Cycle, node_name: str, units: Sequence[Unit], snapshot: TrialSnapshot
@@ -50,7 +56,7 @@ async def victims_on(
 
     A Status says why the pod does not fit even without all `units`, which come back in the given order.
     """
-    attempts = WhatIfAttempts(snapshot)
+    attempts = WhatIfAttempts(framework, snapshot)
     mark = snapshot.mark()
     try:
         for unit in units:

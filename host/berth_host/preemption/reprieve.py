@@ -15,7 +15,7 @@ Called by `group_evaluator`. Source: kube-scheduler `framework/preemption/podgro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from berth_host.framework.filtering import filter_rows, filter_scenarios, nominated_pass, sensitive
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
+from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.units import GroupObjects
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.cycle import Cycle, CycleEnd
@@ -100,6 +101,10 @@ class MakeAttempts(Protocol):
         """
         ...
 
+    def pre_filter(self, cycle: Cycle) -> Awaitable[PreFilterOutcome]:
+        """Run PreFilter of such an attempt."""
+        ...
+
 
 async def victims_among(
     framework: Framework,
@@ -160,6 +165,7 @@ class NodeByNode:
         attempts: MakeAttempts,
     ) -> None:
         self._framework = framework
+        self._attempts = attempts
         self._nodes = snapshot.nodes
         self._pods: list[Pod] = []
         self._rows: dict[str, int] = {}
@@ -200,7 +206,7 @@ class NodeByNode:
         kinds = self._kinds.values()
         try:
             for kind in kinds:
-                await self._framework.run_pre_filter(kind.cycle)
+                await self._attempts.pre_filter(kind.cycle)
             for wave in waves_of(coming):
                 for kind, questions in self._questions(wave, coming, stay).items():
                     rejected = await self._rejected(kind, questions, table)
@@ -347,7 +353,7 @@ class OneByOne:
         row = cycle.nodes.position(node_name)
         if row is None:
             raise KeyError(node_name)
-        await self._framework.run_pre_filter(cycle)
+        await self._attempts.pre_filter(cycle)
         # A plugin that skipped the member when it got its node is not asked, whatever has come back.
         left = [client for client in clients if client.name not in cycle.skip_filter]
         statuses, rows = NodeStatuses(cycle.nodes), np.asarray([row], dtype=np.intp)

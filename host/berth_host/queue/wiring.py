@@ -17,16 +17,14 @@ from berth_host.queue.interfaces import (
     QueueSort,
     SortKeyQuestion,
 )
-from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions
+from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions, QueueClient
 from berth_host.queue.registrations import (
     REJECTING_POINTS,
     Registration,
     registrations_of,
 )
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.queue.traced import TracedQuestions
 from berth_host.rpc.client import PluginClient
-from berth_host.tracing.live_spans import LiveSpans
 
 
 class EnabledPlugin(Protocol):
@@ -52,12 +50,12 @@ class QueueWiring:
         emulation: Emulation,
         *,
         has_extenders: bool = False,
-        spans: LiveSpans | None = None,
+        traced: Callable[[QueueClient], QueueClient] = lambda client: client,
     ) -> None:
         """Create the wiring. `refresh`: updates the snapshot when no cycle holds it. `emulation`: its events
         replace those that the plugins declare. `has_extenders`: the configuration has an extender, whatever
-        its verbs; any event then helps the pods that extenders rejected. `spans`: makes the spans of traced
-        calls; None: no call is traced.
+        its verbs; any event then helps the pods that extenders rejected. `traced`: returns a client
+        that makes spans of its traced calls.
         """
         self._emulation = emulation
         self._has_extenders = has_extenders
@@ -65,8 +63,8 @@ class QueueWiring:
         self._queue: SchedulingQueue
         """Set by `connect`: the queue is made from the functions of this object."""
         self._sink = AnswerSink()
-        parts = clock, self._sink, self.busy, refresh
-        self._questions = PluginQuestions(*parts) if spans is None else TracedQuestions(spans, *parts)
+        self._questions = PluginQuestions(clock, self._sink, self.busy, refresh)
+        self._traced = traced
         self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
         """Per profile: schedulerName, the plugins that can reject a pod, the clients by plugin."""
 
@@ -126,11 +124,11 @@ class QueueWiring:
         self._clients.append((profile.scheduler_name, rejecting, clients))
         return QueueProfile(
             gates={
-                plugin.client.name: self._questions.gate(plugin.client)
+                plugin.client.name: self._questions.gate(self._traced(plugin.client))
                 for plugin in points[ExtensionPoint.PRE_ENQUEUE]
             },
             registrations=self._registrations(profile.scheduler_name, rejecting, clients),
-            hint=self._questions.hint(dict(clients)),
+            hint=self._questions.hint({name: self._traced(client) for name, client in clients.items()}),
             signs={
                 name: sign
                 for name, client in clients.items()
@@ -171,4 +169,4 @@ class QueueWiring:
         client = points[ExtensionPoint.QUEUE_SORT][0].client
         if client.local is not None and client.descriptor.less_only:
             return QueueSort(plugin=client.name, less=client.local.less)
-        return QueueSort(plugin=client.name, sort_key=self._questions.sort_key(client))
+        return QueueSort(plugin=client.name, sort_key=self._questions.sort_key(self._traced(client)))

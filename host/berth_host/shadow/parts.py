@@ -14,24 +14,17 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import PostFilterResult
-from berth_sdk.status import Status
 
-from berth_host.cache.snapshot import Snapshot
-from berth_host.cycle.attempt import Attempt, Failure, ScheduleResult
-from berth_host.cycle.chooser import Chooser
+from berth_host.cycle.attempt import Attempt, Failure
 from berth_host.cycle.pod_status import PodStatusWriter
-from berth_host.cycle.schedule_one import Algorithm, BindingCycle
-from berth_host.explain.diagnosis import Outcome, Rejection, pack_rows
-from berth_host.explain.slot_names import SlotNames
-from berth_host.extenders.extenders import Extenders
-from berth_host.framework.framework import Framework
+from berth_host.cycle.schedule_one import BindingCycle
+from berth_host.explain.diagnosis import Outcome
 from berth_host.groups.group_status import GroupStatusWriter
 from berth_host.plugins.clients import PointPlugins
 from berth_host.preemption.evictions import Evictions, EvictionSeams
 from berth_host.preemption.preemptor import Preemptor
 from berth_host.preemption.victim_calls import VictimCalls
 from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
-from berth_host.shadow.decision import Decision
 from berth_host.shadow.record import ShadowRecord
 
 _ACTING: Final = frozenset(
@@ -118,91 +111,23 @@ class ImaginedEvictions(Evictions):
         """Do nothing: the changes that plugins ask for are writes."""
 
 
-class RecordingAlgorithm(Algorithm):
-    """The search, whose scores `record` keeps until the outcome."""
-
-    def __init__(
-        self,
-        framework: Framework,
-        chooser: Chooser,
-        percentage: int,
-        extenders: Extenders,
-        record: ShadowRecord,
-    ) -> None:
-        super().__init__(framework, chooser, percentage, extenders)
-        self._record = record
-
-    async def prioritize(self, cycle: Cycle) -> ScheduleResult | Status:
-        """Score the feasible nodes, keep the scores, and pick one of the best."""
-        result = await super().prioritize(cycle)
-        if isinstance(result, ScheduleResult):
-            self._record.scored(cycle.pod.uid, result.scores)
-        return result
-
-
 class Deciding(BindingCycle):
     """The end of attempts without a binding cycle: a pod with a node stays assumed until the real outcome."""
 
-    def __init__(
-        self, *parts: Any, record: ShadowRecord, snapshot: Snapshot, decided: Callable[[str], None]
-    ) -> None:
-        """Make it of the `parts` of a BindingCycle. `decided`: called with the uid of the pod after each
-        attempt.
+    def __init__(self, *parts: Any, passed_over: Callable[[str], None]) -> None:
+        """Make it of the `parts` of a BindingCycle. `passed_over`: called with the uid of a pod for which no
+        attempt is made.
         """
         super().__init__(*parts)
-        self._shadow = record
-        self._snapshot = snapshot
-        self._decided_pod = decided
-        self._names = SlotNames()
+        self._passed_over = passed_over
 
     def start(self, attempt: Attempt) -> None:
         """Record the decision, and end the cycle at the plugins."""
         self._queue.done(attempt.pod.uid)
         attempt.framework.end_cycle(attempt, CycleEnd.ABORTED)
         self._record(attempt, Outcome.DECIDED, "")
-
-    def _record(self, attempt: Attempt, outcome: Outcome, message: str) -> None:
-        super()._record(attempt, outcome, message)
-        uid = attempt.pod.uid
-        if not (attempt.aborted or attempt.pod_deleted):
-            self._shadow.decided(self._decision(attempt, outcome))
-        self._decided_pod(uid)
+        self._observer.ended(attempt)
 
     def skip_deleting(self, pod: Pod) -> None:
         """Note the end of an attempt that was not made: the pod is being deleted."""
-        self._decided_pod(pod.uid)
-
-    def _decision(self, attempt: Attempt, outcome: Outcome) -> Decision:
-        diagnosis = attempt.diagnosis
-        has_node = outcome is Outcome.DECIDED
-        framework = attempt.framework
-        decision = Decision(
-            pod=attempt.pod,
-            queued=attempt.queued,
-            filters=frozenset(one.name for one in framework.plugins_at(ExtensionPoint.FILTER)),
-            node_name=attempt.node_name if has_node else "",
-            nominated_node="" if has_node else diagnosis.nominated_node,
-            victims=self._shadow.victims.pop(attempt.pod.uid, ()),
-            narrowed=attempt.pre_filter.narrowed,
-            decided_s=diagnosis.duration_ms / 1000,
-            seen_at_s=diagnosis.first_tried_at_s,
-            is_assumed=has_node,
-        )
-        if has_node:
-            statuses, table = attempt.statuses, attempt.nodes
-            decision.names = self._names.of(self._snapshot.nodes)
-            if statuses is not None:
-                decision.rejections = [
-                    Rejection(status, count, pack_rows(table, statuses.groups == statuses.group_of(status)))
-                    for status, count in statuses.group_counts()
-                ]
-        else:
-            decision.names, decision.rejections = diagnosis.slot_names, diagnosis.rejections
-            worst = max(diagnosis.rejections, key=lambda one: one.node_count, default=None)
-            plugin = min(diagnosis.unschedulable_plugins, default="")
-            decision.cause = (
-                (plugin, diagnosis.message)
-                if worst is None
-                else (worst.status.plugin, ", ".join(worst.status.reasons) or diagnosis.message)
-            )
-        return decision
+        self._passed_over(pod.uid)

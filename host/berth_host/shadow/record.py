@@ -1,7 +1,7 @@
 """`ShadowRecord`: the open decisions of a shadow, and how those before compare with the real scheduler's.
 
-One per process: it outlives a reload. `parts` adds decisions, `following` the outcomes; the secure port and
-the command print `as_json`.
+One per process: it outlives a reload. `observer` adds decisions, `following` the outcomes; the secure port
+and the command print `as_json`.
 """
 
 from __future__ import annotations

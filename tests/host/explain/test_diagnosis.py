@@ -36,14 +36,6 @@ def test_ring_keeps_the_latest_attempt_of_the_latest_pods() -> None:
     assert found.attempt == 2
 
 
-def test_every_attempt_is_reported_at_its_end() -> None:
-    told: list[str] = []
-    ring = Diagnoses(capacity=1, on_added=lambda item: told.append(item.pod.name))
-    ring.add(diagnosis("a"))
-    ring.add(diagnosis("b"))
-    assert told == ["a", "b"]
-
-
 def test_rejections_keep_their_node_sets() -> None:
     statuses = NodeStatuses(table_of(*(f"n{i}" for i in range(20))))
     mask = np.zeros(20, dtype=np.bool_)

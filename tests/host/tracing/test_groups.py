@@ -132,7 +132,7 @@ async def test_annotations_of_group_and_members_name_the_parent(
 async def test_trace_of_a_large_group_is_bounded(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth_host.cycle.traced.MOST_CALLS", 3)
+    monkeypatch.setattr("berth_host.observers.attempt_traces.MOST_CALLS", 3)
     objects = [node(f"n{number}", labels={"rack": "r2"}) for number in range(4)]
     text = configuration(collector.address, plugins=PLUGINS, points=POINTS)
     await scheduled(text, *objects, group(), *ring(), gates=GATES)

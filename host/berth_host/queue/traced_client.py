@@ -1,12 +1,12 @@
-"""`TracedQuestions`: `PluginQuestions` with a span for each traced call of a plugin.
+"""`TracedClient`: the client of a plugin for the queue, with a span for each traced call.
 
-`wiring` makes it in place of `PluginQuestions` if tracing is on. A call that an in-process plugin answers at
-once takes microseconds: such a call has a span only if its pod names a parent.
+`app` hands it to `wiring` if tracing is on. A call that an in-process plugin answers at once takes
+microseconds: such a call has a span only if its pod names a parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from berth_sdk.events import ClusterEvent
@@ -16,8 +16,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.status import Code, Status
 from berth_sdk.wire.traces import TRACEPARENT
 
-from berth_host.queue.interfaces import Deferred, GateQuestion, HintAsker, SortKeyQuestion
-from berth_host.queue.plugin_calls import PluginQuestions, QueueClient
+from berth_host.queue.plugin_calls import QueueClient
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.calls import PRE_ENQUEUE, QUEUEING_HINTS, SORT_KEYS
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
@@ -27,27 +26,6 @@ from berth_host.tracing.live_spans import LiveSpans, QueueCall
 T = TypeVar("T")
 _COUNTED: Final = {PRE_ENQUEUE: "pods.rejected", SORT_KEYS: "pods.without_key", QUEUEING_HINTS: "pods.helped"}
 """The attribute that has the number of answers that count, by call."""
-
-
-class TracedQuestions(PluginQuestions):
-    """The questions of the queue, each call of which may be traced."""
-
-    def __init__(self, spans: LiveSpans, *parts: Any) -> None:
-        """Make the questions. `parts`: as for `PluginQuestions`."""
-        super().__init__(*parts)
-        self._spans = spans
-
-    def gate(self, client: QueueClient) -> Callable[[GateQuestion], Status | Deferred]:
-        """Return the function that calls one plugin's PreEnqueue."""
-        return super().gate(TracedClient(client, self._spans))
-
-    def hint(self, clients: Mapping[str, QueueClient]) -> HintAsker:
-        """Return the function that calls the hints of a profile's plugins."""
-        return super().hint({name: TracedClient(client, self._spans) for name, client in clients.items()})
-
-    def sort_key(self, client: QueueClient) -> Callable[[SortKeyQuestion], bytes | Deferred]:
-        """Return the function that requests a QueueSort key."""
-        return super().sort_key(TracedClient(client, self._spans))
 
 
 class TracedClient:
