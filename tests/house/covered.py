@@ -92,6 +92,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.wire.status": "host/rpc/served/test_statuses.py",
     },
     RECORD: {
+        "berth_host.app.host_options": "host/app/test_parts.py",
         "berth_host.attach.state_feed": "host/rpc/served/test_loopback.py",
         "berth_host.framework.answers": "host/framework/kept/test_states.py",
         "berth_host.queue.interfaces": "host/queue/test_flush_timers.py",

@@ -12,6 +12,7 @@ from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.chooser import Chooser, SmallestName
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
+from berth_host.shadow.host import ShadowHost
 from berth_host.shadow.record import ShadowOutcome, ShadowRecord
 from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from support.hosts import World
@@ -54,16 +55,16 @@ class Beside:
         self.port = WriteLog(world.clock, world.server)
         self.metrics = SchedulerMetrics()
         self.record = ShadowRecord(world.clock, self.metrics.shadow, assumed_s)
-        self.host = Host(
+        self.host: Host = ShadowHost(
             configuration or world.host.configuration,
             self.port,
+            self.record,
             HostOptions(
                 clock=world.clock,
                 chooser=chooser or SmallestName(),
                 plugins=plugins if plugins is not None else world.host.options.plugins,
                 max_in_pool_s=NEVER_FLUSHED_S,
                 metrics=self.metrics,
-                shadow=self.record,
             ),
         )
 

@@ -2,7 +2,7 @@
 
 from berth_host.app.alone import FrameworkAlone
 from berth_host.app.host import Host
-from berth_host.app.parts import HostOptions
+from berth_host.app.host_options import HostOptions
 from berth_host.questions.simulating import NodeTemplate
 
 __all__ = [

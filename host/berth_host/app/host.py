@@ -16,11 +16,13 @@ from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.tables import ObjectStore
 
 from berth_host.app.asking import pod_of, read_classes, wanted_of
-from berth_host.app.parts import HostOptions, HostParts
+from berth_host.app.host_options import HostOptions
+from berth_host.app.parts import HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.cluster.watching import BUDGETS, POD_GROUPS, ChangeFeed, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.endpoints.pages import ReportsShadow
 from berth_host.errors.state import InvariantError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.simulated import SimulationAsked
@@ -45,6 +47,9 @@ class Host(HostParts):
     any -internal error-> failed (`wait_failed` returns the error, and the process ends)
     """
 
+    shadow: ReportsShadow | None = None
+    """The decisions of a shadow (`shadow.host`); None: the host schedules."""
+
     def __init__(
         self,
         configuration: LoadedConfiguration,
@@ -57,6 +62,15 @@ class Host(HostParts):
         self.feed = ChangeFeed(self.handle_event)
         self.questions = Questions(self)
         self.loop_task: asyncio.Future[None] | None = None
+
+    @property
+    def adapter(self) -> ClusterPort:
+        """The port that the host was given."""
+        return self.cluster
+
+    def successor(self, configuration: LoadedConfiguration) -> Host:
+        """Return a host of the same kind on the same cluster, with another configuration."""
+        return Host(configuration, self.adapter, self.options)
 
     async def connect(self, *, stands_by: bool = False) -> None:
         """Attach the plugins and follow the cluster, without scheduling. Enough for single attempts.
@@ -112,18 +126,19 @@ class Host(HostParts):
         self.collector.start(self.cache.node_count + self.cache.pod_count)
         self.queue.start()
         nominated = self._nominated_pods()
-        if self.shadow is None:
-            self.rivals.begin()
-            self.handlers.begin()
-            self.coscheduling.begin()
-            self.repair.begin()
-            self.evictions.resume(nominated)
-        if self.follower is not None:
-            self.follower.begin()
+        self._begin_to_act(nominated)
         self.holds.resume(nominated, self.preempting.is_preempting)
         self.loop_task = asyncio.ensure_future(self.scheduler.run())
         self.loop_task.add_done_callback(self._loop_ended)
         log.info("host.started", profiles=list(self.scheduler.profiles), nodes=self.cache.node_count)
+
+    def _begin_to_act(self, nominated: Sequence[Pod]) -> None:
+        """Let the parts beside the loop begin. `nominated`: the pending pods with a nominated node."""
+        self.rivals.begin()
+        self.handlers.begin()
+        self.coscheduling.begin()
+        self.repair.begin()
+        self.evictions.resume(nominated)
 
     async def start(self) -> None:
         """Connect and begin to schedule. Raises PluginLoadError as `lead` does."""
@@ -183,9 +198,7 @@ class Host(HostParts):
             self.scheduler.stop()
             self.loop_task.cancel()
             await asyncio.wait({self.loop_task})
-        self.queue.stop()
-        if self.follower is not None:
-            self.follower.stop()
+        self._stop_queueing()
         self.holds.stop()
         await self.repair.stop()
         await self.coscheduling.stop()
@@ -201,6 +214,10 @@ class Host(HostParts):
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         self._loop_errors.stop()
+
+    def _stop_queueing(self) -> None:
+        """Stop what brings pods to the loop."""
+        self.queue.stop()
 
     @property
     def budgets(self) -> ObjectStore | None:

@@ -10,16 +10,15 @@ Source of the profiles: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
-from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.traces import is_off_in_environment
 
+from berth_host.app.host_options import HostOptions
 from berth_host.attach.events import AttachmentEvents, WriteEvent
 from berth_host.attach.host_attachments import HostAttachments, HostSeams
 from berth_host.cache.cache import Cache
@@ -30,7 +29,7 @@ from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.handlers import EventHandlers, Handled, HandlerMetrics
-from berth_host.cluster.port import ClusterPort, EventRecord
+from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.cluster.rivals import Rivals
 from berth_host.cluster.watching import (
     BUDGETS,
@@ -43,7 +42,6 @@ from berth_host.cluster.watching import (
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.cycle.chooser import Chooser, SeededChooser
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.collector import Collector
 from berth_host.cycle.loop import Scheduler
@@ -61,7 +59,7 @@ from berth_host.cycle.schedule_one import (
     PodSteps,
     Profile,
 )
-from berth_host.explain.diagnosis import Diagnoses, Diagnosis
+from berth_host.explain.diagnosis import Diagnoses
 from berth_host.explain.group_record import GroupRecords
 from berth_host.extenders.extenders import Extenders
 from berth_host.framework.binding import DeviceWaits, PreBindRunner
@@ -78,8 +76,6 @@ from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.server import handle_server
 from berth_host.metrics import families
 from berth_host.metrics.plugin_work import CLAIMS
-from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.model.clock import Clock, RealClock
 from berth_host.model.internal_error import InternalError
 from berth_host.observers.attempt_metrics import AttemptMetrics
 from berth_host.observers.attempt_traces import AttemptTraces
@@ -97,53 +93,10 @@ from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.traced_client import TracedClient
 from berth_host.queue.wiring import QueueWiring
-from berth_host.shadow.following import ShadowFollower
-from berth_host.shadow.observer import ShadowObserver
-from berth_host.shadow.parts import (
-    Deciding,
-    ImaginedEvictions,
-    SilentGroupStatus,
-    SilentStatus,
-    deciding_plugins,
-)
-from berth_host.shadow.read_only import ReadOnlyCluster
-from berth_host.shadow.record import ShadowRecord
 from berth_host.tracing.tracing import Tracing
 
 COSCHEDULING_PLUGIN: Final = "Coscheduling"
 """The plugin that judges PodGroups of coscheduling."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """The options of a host that are not part of its configuration.
-
-    `plugins`: the classes of a custom scheduler, by plugin name. `max_in_pool_s`: seconds after which an
-    unschedulable pod is tried again without an event. `queue_observer`: gets every report of the queue;
-    `ask_every_plugin`: ask all hints, for an observer that records them. `keep_answers` False: every plugin
-    is called for every pod and node. `diagnoses_kept`: the number of pods whose attempts are kept.
-    `on_attempt`: called at the end of every attempt. `observers`: see every attempt, after the host's own
-    observers. `metrics`: the registry of the process, which hosts that
-    follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
-    `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
-    `shadow`: makes a host that decides and writes nothing, and gets its decisions.
-    """
-
-    clock: Clock = field(default_factory=RealClock)
-    chooser: Chooser = field(default_factory=SeededChooser)
-    plugins: Mapping[str, type] = field(default_factory=dict)
-    max_in_pool_s: float = 300.0
-    queue_observer: QueueObserver = field(default_factory=QueueObserver)
-    ask_every_plugin: bool = False
-    keep_answers: bool = True
-    diagnoses_kept: int = 4096
-    on_attempt: Callable[[Diagnosis], None] = lambda _: None
-    observers: Sequence[AttemptObserver] = ()
-    metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
-    own_pod: ObjectRef | None = None
-    own_address: str = ""
-    binds_for_extenders: bool = False
-    shadow: ShadowRecord | None = None
 
 
 class HostParts:
@@ -154,10 +107,7 @@ class HostParts:
     ) -> None:
         """Make all parts. Raises PluginLoadError and DuplicatePluginError."""
         self.configuration = configuration
-        self.shadow = options.shadow
-        self.adapter = cluster
-        """The port that the host was given. The parts of a shadow get one that refuses writes."""
-        self.cluster = cluster if self.shadow is None else ReadOnlyCluster(cluster)
+        self.cluster = cluster
         self.options = options
         self.clock = options.clock
         self.metrics = options.metrics
@@ -185,10 +135,10 @@ class HostParts:
             raise
 
     def _make_tracing(self) -> Tracing | None:
-        """Make the traces of attempts; None if they are off, and in a shadow."""
+        """Make the traces of attempts; None if they are off."""
         settings = self.configuration.berth.tracing
         self.metrics.has_exemplars = False
-        if settings is None or self.shadow is not None or is_off_in_environment():
+        if settings is None or is_off_in_environment():
             return None
         tracing = Tracing(settings.endpoint or "", settings.sampling_rate_per_million, self.metrics.note_call)
         self.metrics.has_exemplars = True
@@ -206,13 +156,18 @@ class HostParts:
         self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
         self.preempting = Preempting(self.objects)
         self.watching = Watching(self.cluster)
-        is_shadow = self.shadow is not None
-        self.status = (SilentStatus if is_shadow else PodStatusWriter)(self.cluster, self.clock)
-        self.group_status = (SilentGroupStatus if is_shadow else GroupStatusWriter)(self.cluster, self.clock)
+        self.status = self._make_status()
+        self.group_status = self._make_group_status()
         self.coscheduling = PodGroupStatuses(
             self.cluster, self.clock, self.configuration.profiles[0].scheduler_name
         )
         self.patches = PatchRunner(self.cluster, self.clock, self.objects, self.metrics.plugin_work.created)
+
+    def _make_status(self) -> PodStatusWriter:
+        return PodStatusWriter(self.cluster, self.clock)
+
+    def _make_group_status(self) -> GroupStatusWriter:
+        return GroupStatusWriter(self.cluster, self.clock)
 
     def _open_to_plugins(self, later: LateParts) -> None:
         """Make handles and attachments, which exist before any plugin."""
@@ -272,7 +227,7 @@ class HostParts:
 
     def _writer_of_own_events(self) -> WriteEvent | None:
         own_pod, reporter = self.options.own_pod, self.configuration.profiles[0].scheduler_name
-        if own_pod is None or self.shadow is not None:
+        if own_pod is None:
             return None
 
         def write(*, type: str, reason: str, action: str, note: str) -> None:
@@ -298,6 +253,10 @@ class HostParts:
         )
         self.watching.need(watched_resources(self.configuration, self.clients.by_profile))
 
+    def _plugins_by_profile(self) -> dict[str, PointPlugins]:
+        """Return the plugins by schedulerName and point."""
+        return plugins_by_profile(self.configuration, self.clients)
+
     async def _declare(self, descriptors: Sequence[Descriptor]) -> None:
         """Prepare for served plugins that are about to be attached: watch what they need, and schedule
         coscheduling's PodGroups if one of the plugins judges these. Raises ClusterError.
@@ -308,9 +267,7 @@ class HostParts:
 
     def _make_cycles(self, later: LateParts) -> None:
         """Make the queue, the frameworks, and the cycles that run pods through both."""
-        plugins = plugins_by_profile(self.configuration, self.clients)
-        if self.shadow is not None:
-            plugins = deciding_plugins(plugins)
+        plugins = self._plugins_by_profile()
         rules = self.configuration.emulation.rules
         reports = SortReports(self.status.event)
         told = QueueMetrics(self.metrics, self.options.queue_observer, reports, rules)
@@ -329,31 +286,12 @@ class HostParts:
         self.scheduler = later.scheduler = self._make_scheduler(self._make_profiles(frameworks))
         self.rivals = Rivals(self.clock, self._write_event)
         self.handlers = EventHandlers(
-            Handled(
-                stores=self.objects,
-                cache=self.cache,
-                queue=self.queue,
-                attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
-                report=self._write_event,
-                refused_pod=self.status.refused,
-                rules=rules,
-                coscheduling=self.coscheduling if self.shadow is None else None,
-                holds=self.holds,
-                rivals=self.rivals,
-            ),
-            frameworks.keys(),
-            groups=POD_GROUPS in group_gates(self.configuration),
+            self._make_handled(), frameworks.keys(), groups=POD_GROUPS in group_gates(self.configuration)
         )
         plugins_of_all = (one for by_name in self.clients.by_profile.values() for one in by_name.values())
         if any(judges_coscheduling(one.descriptor) for one in plugins_of_all):
             self.handlers.schedule_coscheduling()
-        apply = self.handlers.handle
-        self.follower: ShadowFollower | None = None
-        if self.shadow is not None:
-            self.follower = ShadowFollower(
-                self.shadow, apply, self.objects, self.cache, self.queue, self.failures, frameworks.keys()
-            )
-            apply = self.follower.handle
+        apply = self._make_apply(frameworks.keys())
         self.handle_change = HandlerMetrics(self.metrics, told.labels, apply, rules).handle
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
@@ -368,17 +306,41 @@ class HostParts:
         made: list[AttemptObserver] = [metrics]
         if self.tracing is not None:
             made.append(AttemptTraces(self.tracing))
-        if self.shadow is not None:
-            made.append(ShadowObserver(self.shadow, self.snapshot, self._decided))
         return [*made, *self.options.observers]
 
+    def _make_handled(self) -> Handled:
+        """Return what the handlers of the cluster's changes act on."""
+        return Handled(
+            stores=self.objects,
+            cache=self.cache,
+            queue=self.queue,
+            attempts=RunningAttempts(self.waiting_pods, self.scheduler, self.binding),
+            report=self._write_event,
+            refused_pod=self.status.refused,
+            rules=self.configuration.emulation.rules,
+            coscheduling=self.coscheduling,
+            holds=self.holds,
+            rivals=self.rivals,
+        )
+
+    def _make_apply(self, names: Collection[str]) -> Callable[[WatchEvent], None]:
+        """Return what applies one change of the cluster. `names`: the schedulerNames of this host."""
+        return self.handlers.handle
+
     def _make_binding(self) -> BindingCycle:
-        parts = (
+        return BindingCycle(
+            *self._binding_parts(),
+            binds_for_extenders=self.options.binds_for_extenders,
+            looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
+            claim_users=ClaimUsers(self.cluster, self.objects.of_resource(CLAIMS)),
+        )
+
+    def _binding_parts(self) -> tuple[Any, ...]:
+        retries = self.configuration.emulation.rules.retries_bind
+        return (
             self.queue,
             self.cache,
-            RepeatingBinder(self.cluster)
-            if self.configuration.emulation.rules.retries_bind
-            else self.cluster,
+            RepeatingBinder(self.cluster) if retries else self.cluster,
             self.failures,
             self.status,
             self.diagnoses,
@@ -387,24 +349,10 @@ class HostParts:
             self.extenders,
             self.observer,
         )
-        if self.shadow is not None:
-            return Deciding(*parts, passed_over=self._decided)
-        return BindingCycle(
-            *parts,
-            binds_for_extenders=self.options.binds_for_extenders,
-            looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
-            claim_users=ClaimUsers(self.cluster, self.objects.of_resource(CLAIMS)),
-        )
-
-    def _decided(self, uid: str) -> None:
-        """Let the follower apply what it held back for a pod that the shadow has tried."""
-        if self.follower is not None:
-            self.follower.decided(uid)
 
     def _write_event(self, event: EventRecord) -> None:
-        """Write an event in the background; a shadow writes none."""
-        if self.shadow is None:
-            self.cluster.create_event(event)
+        """Write an event in the background."""
+        self.cluster.create_event(event)
 
     def _make_queue(self, plugins: Mapping[str, PointPlugins], told: QueueObserver) -> SchedulingQueue:
         seams = QueueSeams(
@@ -517,7 +465,10 @@ class HostParts:
         )
 
     def _make_evictions(self, calls: VictimCalls) -> Evictions:
-        seams = EvictionSeams(
+        return Evictions(calls, self.status, self._eviction_seams())
+
+    def _eviction_seams(self) -> EvictionSeams:
+        return EvictionSeams(
             cache=self.cache,
             pods=self.objects,
             queue=self.queue,
@@ -529,9 +480,6 @@ class HostParts:
             metrics=self.metrics.preemption,
             rules=self.configuration.emulation.rules,
         )
-        if self.shadow is not None:
-            return ImaginedEvictions(calls, self.status, seams, self.shadow)
-        return Evictions(calls, self.status, seams)
 
     def _make_repair(self, calls: VictimCalls) -> GroupRepair:
         def undo(uid: str, plugin: str, reason: str) -> bool:

@@ -35,7 +35,7 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
     Raises PluginLoadError, PluginError or ClusterError for a configuration that cannot be used; `old` then
     continues. A later error ends both hosts (`wait_failed`), as neither of them schedules.
     """
-    new = Host(configuration, old.adapter, old.options)
+    new = old.successor(configuration)
     missed: list[WatchEvent] = []
     try:
         await new.attachments.try_arguments(old.attachments)

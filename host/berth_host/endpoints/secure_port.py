@@ -48,7 +48,10 @@ NOT_SYNCED: Final = "handlers are not fully synchronized"
 class ServedHost(HostOnPages, Protocol):
     """The parts of the host that the pages show."""
 
-    adapter: ClusterPort
+    @property
+    def adapter(self) -> ClusterPort:
+        """The port to the cluster that the host was given."""
+        ...
 
     def absent_plugins(self) -> Sequence[str]:
         """Return the required plugins that cannot be called."""

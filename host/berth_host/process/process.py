@@ -44,6 +44,8 @@ from berth_host.log import get_logger
 from berth_host.metrics import families
 from berth_host.process.cache_debugger import dump
 from berth_host.process.signals import Signals
+from berth_host.shadow.host import ShadowHost
+from berth_host.shadow.record import ShadowRecord
 
 log = get_logger()
 T = TypeVar("T")
@@ -84,7 +86,8 @@ class ProcessSettings:
 
     `load`: reads the configuration again at HUP; raises ConfigurationError and PluginLoadError.
     `master`: a URL that takes precedence over the kubeconfig's. `default_kubeconfig`: the path to use if no
-    other setting names a cluster.
+    other setting names a cluster. `shadow`: gets the decisions of a host that writes nothing; None: the host
+    schedules.
     """
 
     configuration: LoadedConfiguration
@@ -97,6 +100,7 @@ class ProcessSettings:
     authorization_kubeconfig: str = ""
     flags: tuple[tuple[str, str], ...] = ()
     options: HostOptions = field(default_factory=HostOptions)
+    shadow: ShadowRecord | None = None
 
 
 class _StoppingError(Exception):
@@ -168,7 +172,11 @@ class SchedulerProcess:
         closing.push_async_callback(client.close)
         keeps = _kept_for(self.configuration.scheduler.extenders)
         cluster = KubeCluster(client, options.clock, keeps=keeps)
-        self.host = Host(self.configuration, cluster, options)
+        record = self._settings.shadow
+        if record is None:
+            self.host = Host(self.configuration, cluster, options)
+        else:
+            self.host = ShadowHost(self.configuration, cluster, record, options)
         closing.push_async_callback(self._close_plugins)  # where the process ends before the host starts
         if self.configuration.scheduler.leader_election.leader_elect:
             elector = await self._prepare_election(closing)
@@ -251,7 +259,7 @@ class SchedulerProcess:
         version = await contact(client, self._settings.options.clock)
         log.info("cluster.contacted", host=client.host, version=version)
         needed = self._host.watching.needed
-        writes = self._settings.options.shadow is None
+        writes = self._settings.shadow is None
         await check_lists(client, needed, list(rights(needed, self._lease_ref(), writes=writes)))
 
     async def _connected(self) -> None:

@@ -1,6 +1,6 @@
 """The parts of a shadow in place of a host's that write: no status, no eviction, no binding cycle.
 
-`app` makes them for a host with a `ShadowRecord`.
+`shadow.host` makes them.
 """
 
 from __future__ import annotations

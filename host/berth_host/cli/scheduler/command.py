@@ -100,8 +100,8 @@ def scheduler(flags: ParsedFlags) -> None:
 
 async def _run(settings: ProcessSettings) -> None:
     await SchedulerProcess(settings).run()
-    if settings.options.shadow is not None:
-        click.echo(shadow_text(settings.options.shadow.as_json()), nl=False)
+    if settings.shadow is not None:
+        click.echo(shadow_text(settings.shadow.as_json()), nl=False)
 
 
 def _write(path: str, configuration: LoadedConfiguration) -> None:

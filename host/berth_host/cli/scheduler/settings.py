@@ -227,8 +227,8 @@ def settings(
             own_address=os.environ.get("POD_IP", ""),
             clock=clock,
             metrics=metrics,
-            shadow=ShadowRecord(clock, metrics.shadow) if flags.is_on("shadow") else None,
         ),
+        shadow=ShadowRecord(clock, metrics.shadow) if flags.is_on("shadow") else None,
     )
 
 

@@ -199,9 +199,9 @@ def test_shadow_elects_no_leader_whatever_the_file_says(tmp_path: Path) -> None:
     flags = parse([f"--config={path}", "--shadow"])
     configuration = loaded(flags, {})
     assert not configuration.scheduler.leader_election.leader_elect
-    assert settings(flags, configuration, {}).options.shadow is not None
+    assert settings(flags, configuration, {}).shadow is not None
     flags = parse([f"--config={path}"])
-    assert settings(flags, loaded(flags, {}), {}).options.shadow is None
+    assert settings(flags, loaded(flags, {}), {}).shadow is None
 
 
 def test_the_alias_takes_the_same_flags(
