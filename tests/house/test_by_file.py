@@ -73,6 +73,21 @@ def test_each_file_is_imported_once_and_a_failure_and_a_file_that_cannot_be_read
     assert "ERROR test_unreadable.py" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_file_without_a_chosen_test_between_two_folders_ends_what_the_one_before_it_began(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    only_long = "import pytest\n@pytest.mark.long\ndef test_long():\n    raise AssertionError\n"
+    for folder in "abcdef":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"test_{folder}_1.py").write_text(f"def test_{folder}():\n    pass\n")
+        (tmp_path / folder / f"test_{folder}_2.py").write_text(only_long)
+    done = run(tmp_path, "-n", "1")
+    assert "6 passed" in done.stdout, done.stdout
+    assert "error" not in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_words_choose_among_the_tests_of_each_file(tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ class ByFile:
         finally:
             del session.items[first:]
             self._worker.item_index = own
+        if not tests:
+            # The test before this file kept what it shares with the file, and no test of the file ends that.
+            session._setupstate.teardown_exact(nextitem)  # noqa: SLF001  # pytest has no public way
         return True
 
     def _collected(self, item: WholeFile) -> list[pytest.Item]:
