@@ -16,7 +16,7 @@ from support.holding_world import holding_world
 from support.hosts import World, node, pod
 from support.serving import FakeProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 FOCUSED = "document.activeElement"
 SOON_S = 0.05
 LEAST_CONTRAST = 4.5
