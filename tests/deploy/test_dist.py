@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from berth_bench.versus.real_servers import missing_programs
+from berth_sdk.cli import scaffold_sources
 from support.places import ROOT
 
 from deploy import dist
@@ -45,6 +46,10 @@ def wheel_of_sdk(folder: Path, *without: str) -> Path:
             name = source.relative_to(ROOT / "sdk").as_posix()
             if source.is_file() and "__pycache__" not in name and name not in without:
                 archive.write(source, name)
+        for part, text in scaffold_sources.copies(ROOT).items():
+            name = f"berth_sdk/cli/scaffold/{part}"
+            if name not in without:
+                archive.writestr(name, text)
         readme = "" if "README" in without else "text"
         archive.writestr("berth_sdk-0.1.0.dist-info/METADATA", f"{metadata}\n\n{readme}")
         if "tests" in without:
@@ -58,6 +63,7 @@ def wheel_of_sdk(folder: Path, *without: str) -> Path:
         ((), ""),
         (("berth_sdk/py.typed",), "not typed"),
         (("berth_sdk/pod.py",), "without berth_sdk/pod.py"),
+        (("berth_sdk/cli/scaffold/proto/berth/plugin/v1/common.proto",), "without the scaffold's proto/"),
         (("Project-URL",), "no Project-URL"),
         (("README",), "no README"),
         (("tests",), "tests/test_it.py is of no package"),

@@ -11,7 +11,7 @@ import pytest
 from support.places import ROOT
 
 DISTRIBUTIONS = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")
-OTHERS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_current_frames"}
+OTHERS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_current_frames", "_value_"}
 """Public names of the standard library, for all their underscores."""
 OF_LIBRARIES = {
     "bench/berth_bench/hostile/loop_holds.py": {"_run"},  # asyncio's handles, which have no public way
