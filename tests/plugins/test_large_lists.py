@@ -125,6 +125,26 @@ async def test_soft_constraints_whose_labels_no_node_has_read_few_columns() -> N
 
 
 @pytest.mark.parametrize("action", ["DoNotSchedule", "ScheduleAnyway"])
+async def test_one_selector_of_many_constraints_is_read_and_matched_once(
+    action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[object] = []
+    read = selectors.LabelSelector.read
+
+    def counting(raw: Any, path: str) -> Any:
+        reads.append(raw)
+        return read(raw, path)
+
+    monkeypatch.setattr(selectors.LabelSelector, "read", counting)
+    with counted(selectors.LabelSelector, "matches") as matches:
+        await (IN_PROCESS.filter if action == "DoNotSchedule" else IN_PROCESS.score)(
+            SPREAD, spread(300, action), nodes(3)
+        )
+    assert len(reads) < 10
+    assert len(matches) < 10
+
+
+@pytest.mark.parametrize("action", ["DoNotSchedule", "ScheduleAnyway"])
 async def test_columns_that_constraints_read_follow_their_number(action: str) -> None:
     reads = []
     for count in (40, 160):

@@ -92,6 +92,7 @@ class Allocator:
         # A claim that excludes a node counts only where everything else could be allocated.
         away = np.zeros(len(nodes), dtype=np.bool_)
         for i, mask in self._away(attempt, nodes):
+            yield
             if attempt.claims[i].is_allocated and (mask & (codes == 0)).any():
                 attempt.unavailable.add(i)
             away |= mask
@@ -101,9 +102,13 @@ class Allocator:
 
     def _away(self, attempt: Attempt, nodes: NodeTable) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """Yield (index, bool[n]) for each allocated or promised claim that excludes nodes, or whose devices
-        did not get ready.
+        did not get ready. The index: where the pod's list names the claim first.
         """
+        seen: set[int] = set()
         for i, one in enumerate(attempt.claims):
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
             if one.is_allocated and self.is_failing(attempt, i):
                 yield i, np.ones(len(nodes), dtype=np.bool_)
             elif one.selector is not None:
@@ -124,7 +129,12 @@ class Allocator:
     def _answers(self, attempt: Attempt, nodes: NodeTable) -> Work[list[tuple[Sequence[int], Answer]]]:
         """Return groups of rows with their common answer, without the rows for which no device is needed."""
         answers: list[tuple[Sequence[int], Answer]] = []
-        user_claims = tuple(one.to_allocate() for one in attempt.unallocated)
+        read: dict[int, ClaimToAllocate] = {}
+        for one in attempt.unallocated:
+            if id(one) not in read:
+                read[id(one)] = one.to_allocate()
+                yield
+        user_claims = tuple(read[id(one)] for one in attempt.unallocated)
         if not user_claims and attempt.extended is None:
             return answers
         if self.inventory.broken:

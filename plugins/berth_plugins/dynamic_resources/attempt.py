@@ -27,17 +27,18 @@ class PodClaim:
     `promised`: the allocation that another member of the pod's group reserved, until the claim has it; None:
     the claim is allocated, or nobody's.
     `consumer`: the group that the claim is reserved for instead of the pod; None: the pod.
+    `is_allocated`: the claim has an allocation.
     """
 
     claim: KubeObject
     selector: NodeSelector | None = None
     promised: Json | None = None
     consumer: Json | None = None
+    is_allocated: bool = field(init=False)
 
-    @property
-    def is_allocated(self) -> bool:
-        """True if the claim has an allocation."""
-        return allocation_of(self.claim) is not None
+    def __post_init__(self) -> None:
+        """Read once what is asked for every entry of the pod's list."""
+        object.__setattr__(self, "is_allocated", allocation_of(self.claim) is not None)
 
     @property
     def key(self) -> ClaimKey:
@@ -88,6 +89,8 @@ class FoundDevices:
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One cycle. Without claims and extended resources, the pod needs nothing from this plugin.
+
+    `claims`: one for each entry of the pod's list; entries that name the same claim have the same object.
 
     `group`: the key of the pod's root group; "" for none.
     """

@@ -14,6 +14,7 @@ from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import POD_GROUP, PodGroup
+from berth_sdk.slices import Work
 
 CLAIMS: Final = "resource.k8s.io/resourceclaims"
 CLAIM_KIND: Final = "resource.k8s.io/ResourceClaim"
@@ -27,21 +28,27 @@ class ClaimError(BerthError):
     """A claim of the pod does not exist, or must not be used."""
 
 
-def claims_of(pod: Pod, claims: ObjectReader, *, of_groups: bool = False) -> list[KubeObject]:
-    """Return the pod's claims in the order of its spec, without entries that need no claim. Raises
-    ClaimError.
+def claims_of(pod: Pod, claims: ObjectReader, *, of_groups: bool = False) -> Work[list[KubeObject]]:
+    """Return the pod's claims, each once, in the order of its spec, without entries that need no claim.
+    Raises ClaimError.
 
     `of_groups`: a claim may have been made for the pod's group, too (the gate DRAWorkloadResourceClaims).
     """
-    return [claim for _, claim in uses_of(pod, claims, of_groups=of_groups)]
+    uses = yield from uses_of(pod, claims, of_groups=of_groups)
+    return list({id(claim): claim for _, claim in uses}.values())
 
 
 def uses_of(
     pod: Pod, claims: ObjectReader, *, of_groups: bool = False
-) -> list[tuple[Mapping[str, Any], KubeObject]]:
-    """Return (entry of the pod's spec, its claim), as `claims_of`. Raises ClaimError."""
+) -> Work[list[tuple[Mapping[str, Any], KubeObject]]]:
+    """Return (entry of the pod's spec, its claim) for each entry, as `claims_of`: entries may name the same
+    claim, which is then looked at once. Raises ClaimError.
+    """
     found = []
+    generated: dict[str, str] | None = None
+    known: dict[tuple[str, bool], KubeObject] = {}
     for entry in pod.spec.get("resourceClaims") or ():
+        yield
         name = entry.get("resourceClaimName")
         is_generated = name is None
         if is_generated:
@@ -50,12 +57,18 @@ def uses_of(
                     f'pod "{pod.key}", spec.resourceClaim "{entry.get("name") or ""}":'
                     " pod and claim name must be set"
                 )
-            wanted = entry.get("name") or ""
-            name = next((claim for one, claim in pod.generated_claims if one == wanted), None)
+            if generated is None:
+                # The first status of a name counts.
+                generated = dict(reversed(pod.generated_claims))
+            name = generated.get(entry.get("name") or "")
             if name is None:
                 raise ClaimError(f'pod "{pod.key}": ResourceClaim not created yet')
             if not name:
                 continue
+        claim = known.get((name, is_generated))
+        if claim is not None:
+            found.append((entry, claim))
+            continue
         claim = claims.get(name, pod.namespace)
         if claim is None:
             raise ClaimError(f'could not find ResourceClaim "{pod.namespace}/{name}"')
@@ -66,6 +79,7 @@ def uses_of(
             if not group or not _is_controlled_by_group(claim, group):
                 owner = f"neither Pod nor PodGroup {group} is the owner" if group else "Pod is not owner"
                 raise ClaimError(f"ResourceClaim {claim.ref.key} was not created for Pod {pod.key} ({owner})")
+        known[name, is_generated] = claim
         found.append((entry, claim))
     return found
 

@@ -43,7 +43,7 @@ from berth_sdk.results import (
     Tries,
 )
 from berth_sdk.signature import wishes
-from berth_sdk.slices import in_slices
+from berth_sdk.slices import Work, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -131,12 +131,15 @@ class DynamicResources(Plugin):
 
     # --- the queue -----------------------------------------------------------------------------
 
-    def pre_enqueue(self, pod: QueuedPod) -> Status:
+    def pre_enqueue(self, pod: QueuedPod) -> Answer[Status | None]:
         """Return unresolvable while a claim of the pod is missing, being deleted, or another pod's."""
         if not pod.pod.spec.get("resourceClaims"):
             return SUCCESS
+        return in_slices(self._pre_enqueue(pod.pod))
+
+    def _pre_enqueue(self, pod: Pod) -> Work[Status]:
         try:
-            claims_of(pod.pod, self._allocator.claims, of_groups=self._rules.of_groups)
+            yield from claims_of(pod, self._allocator.claims, of_groups=self._rules.of_groups)
         except ClaimError as err:
             return Status.unresolvable(str(err))
         return SUCCESS
@@ -145,20 +148,23 @@ class DynamicResources(Plugin):
         """Return the wishes of the whole pod: its claims are its own, or made from its template."""
         return wishes(pod)
 
-    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
+    def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
         """Return True if the event may give the pod its devices.
 
         Such events: a claim lost its allocation or was deleted with it; a claim of the pod was added or
         changed; the pod has all its claims now; another pod gives reserved devices back.
         """
+        return in_slices(self._may_help(event, pod))
+
+    def _may_help(self, event: ClusterEvent, pod: Pod) -> Work[bool]:
         if event.resource == "Pod":
             if event.new is None:
                 # Until PreBind writes the claims, only the plugin's memory has the reserved devices.
                 other = as_pod(event.old)
                 return may_give_reservation_back(other) and self._has_wishes(other)
             changed = as_pod(event.new)
-            return changed.uid == pod.uid and self._claims_of(changed) is not None
-        claims = self._claims_of(pod)
+            return changed.uid == pod.uid and (yield from self._claims_of(changed)) is not None
+        claims = yield from self._claims_of(pod)
         if claims is None:
             return False
         if event.new is None:
@@ -176,11 +182,14 @@ class DynamicResources(Plugin):
 
     # --- the scheduling cycle ------------------------------------------------------------------
 
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP for a pod that needs no devices, unresolvable where no node could help."""
         if not self._has_wishes(pod):
             state.write(_ATTEMPT, _NOTHING)
             return Status.skip()
+        return in_slices(self._pre_filter(state, pod))
+
+    def _pre_filter(self, state: CycleState, pod: Pod) -> Work[Status]:
         root_key, own_group = self._groups_of(state, pod)
         attempt = Attempt(pod, group=root_key)
         state.write(_ATTEMPT, attempt)
@@ -190,7 +199,7 @@ class DynamicResources(Plugin):
         allocator = self._allocator
         allocator.refresh()
         try:
-            claims = self._claims_to_use(pod, root_key, own_group)
+            claims = yield from self._claims_to_use(pod, root_key, own_group)
         except ClaimError as err:
             return Status.unresolvable(str(err))
         except SelectorError as err:
@@ -198,7 +207,8 @@ class DynamicResources(Plugin):
         extended = self._extended(pod)
         if not claims and extended is None:
             return Status.skip()
-        for one in claims:
+        for one in {id(one): one for one in claims}.values():
+            yield
             known = one.is_allocated or one.promised is not None
             status = self._check_room(one, pod) if known else self._check(one.claim)
             if not status.is_success:
@@ -351,10 +361,10 @@ class DynamicResources(Plugin):
             self._made = allocator, Reservations(allocator, self.handle, self._binding_timeout_s)
         return self._made
 
-    def _claims_of(self, pod: Pod) -> list[KubeObject] | None:
+    def _claims_of(self, pod: Pod) -> Work[list[KubeObject] | None]:
         """Return the pod's claims. None: a claim is missing or must not be used."""
         try:
-            return claims_of(pod, self._allocator.claims, of_groups=self._rules.of_groups)
+            return (yield from claims_of(pod, self._allocator.claims, of_groups=self._rules.of_groups))
         except ClaimError:
             return None
 
@@ -396,20 +406,26 @@ class DynamicResources(Plugin):
             return "", None
         return read() if state.group is None else state.group.get_or_make(_GROUPS, read)
 
-    def _claims_to_use(self, pod: Pod, root_key: str, own: PodGroup | None) -> tuple[PodClaim, ...]:
+    def _claims_to_use(self, pod: Pod, root_key: str, own: PodGroup | None) -> Work[tuple[PodClaim, ...]]:
         """Return the pod's claims, with the group that each is reserved for. Raises ClaimError and
         SelectorError.
         """
         of_groups = self._rules.of_groups
-        uses = uses_of(pod, self._allocator.claims, of_groups=of_groups)
-        if not uses or not of_groups or not group_name(pod):
-            return tuple(self._read(claim, root_key) for _, claim in uses)
-        if own is None:
+        uses = yield from uses_of(pod, self._allocator.claims, of_groups=of_groups)
+        shares = bool(uses) and of_groups and bool(group_name(pod))
+        if shares and own is None:
             raise ClaimError(f"pod group object not found for pod group {pod.group_key}")
-        return tuple(
-            replace(self._read(claim, root_key), consumer=consumer_of(entry, claim, own))
-            for entry, claim in uses
-        )
+        read: dict[tuple[int, bool], PodClaim] = {}
+        claims = []
+        for entry, claim in uses:
+            consumer = consumer_of(entry, claim, own) if shares and own is not None else None
+            which = id(claim), consumer is not None
+            one = read.get(which)
+            if one is None:
+                one = read[which] = replace(self._read(claim, root_key), consumer=consumer)
+            claims.append(one)
+            yield
+        return tuple(claims)
 
     def _read(self, claim: KubeObject, group: str) -> PodClaim:
         """Read a claim, with its allocation or that which a member of the pod's root group reserved.

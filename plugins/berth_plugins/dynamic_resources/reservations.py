@@ -78,7 +78,7 @@ class Reservations:
             return Status.error("claim allocation not found for node")
         reserved = [
             _reserved(one, one.promised, attempt.group)
-            for one in attempt.claims
+            for one in {id(one): one for one in attempt.claims}.values()
             if one.is_allocated or one.promised is not None
         ]
         if found is not None:

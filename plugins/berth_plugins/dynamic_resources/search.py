@@ -148,6 +148,7 @@ class Search:
     # --- before the search ---------------------------------------------------------------------
 
     def _prepare(self, c: int, claim: ClaimToAllocate) -> None:
+        count(_STEP)
         least = 0
         for r, requests in enumerate(claim.requests):
             plans = [self._plan(c, claim, request) for request in requests.alternatives]

@@ -91,7 +91,11 @@ class Wishes:
         if not claims:
             return None
         # The mappings follow from the names of the requests and of the containers.
-        written = write_json([[claim.spec for claim in claims], mappings], sort_keys=True)
+        # A pod may name one claim very often.
+        specs = {id(claim): claim.spec for claim in claims}
+        places = {key: i for i, key in enumerate(specs)}
+        order = [places[id(claim)] for claim in claims]
+        written = write_json([list(specs.values()), order, mappings], sort_keys=True)
         key = written.decode(errors="surrogateescape")
         return Wish(key, claims, mappings)
 

@@ -70,24 +70,34 @@ def read_constraints(
     begins with the place.
     """
     path = "topologySpreadConstraints"
-    found = []
+    found: list[Constraint] = []
+    before: Mapping[str, Any] = {}
     for i, item in enumerate(mappings(raw, path)):
         if item.get("whenUnsatisfiable") == action:
-            found.append((yield from _constraint(item, labels, f"{path}[{i}]", gates)))
+            # Most pods have one selector for all constraints, which is read and hashed once.
+            known = found[-1].selector if found and _selects_alike(item, before) else None
+            found.append((yield from _constraint(item, labels, f"{path}[{i}]", gates, known)))
+            before = item
             yield
     return tuple(found)
 
 
+def _selects_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("labelSelector") == other.get("labelSelector") and one.get("matchLabelKeys") == other.get(
+        "matchLabelKeys"
+    )
+
+
 def _constraint(
-    raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates
+    raw: Mapping[str, Any],
+    labels: Mapping[str, str],
+    path: str,
+    gates: Gates,
+    selector: LabelSelector | None,
 ) -> Work[Constraint]:
-    selector = yield from LabelSelector.read(raw.get("labelSelector"), f"{path}.labelSelector")
-    keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
-    own = {key: labels[key] for key in keys if key in labels}
-    # A null selector has no requirements to add to, and still matches nothing.
-    if own and selector.requirements is not None:
-        added = LabelSelector.equal_to(own).requirements or ()
-        selector = LabelSelector((*added, *selector.requirements))
+    """Read a constraint. `selector`: its selector, where that was read before."""
+    if selector is None:
+        selector = yield from _selector(raw, labels, path, gates)
     affinity, taints = raw.get("nodeAffinityPolicy"), raw.get("nodeTaintsPolicy")
     return Constraint(
         max_skew=_int32(raw, "maxSkew", path, 0),
@@ -97,6 +107,19 @@ def _constraint(
         honors_affinity=affinity is None or affinity == _HONOR,
         honors_taints=taints == _HONOR,
     )
+
+
+def _selector(
+    raw: Mapping[str, Any], labels: Mapping[str, str], path: str, gates: Gates
+) -> Work[LabelSelector]:
+    selector = yield from LabelSelector.read(raw.get("labelSelector"), f"{path}.labelSelector")
+    keys = (raw.get("matchLabelKeys") or ()) if gates.match_label_keys else ()
+    own = {key: labels[key] for key in keys if key in labels}
+    # A null selector has no requirements to add to, and still matches nothing.
+    if own and selector.requirements is not None:
+        added = LabelSelector.equal_to(own).requirements or ()
+        selector = LabelSelector((*added, *selector.requirements))
+    return selector
 
 
 def _int32(raw: Mapping[str, Any], key: str, path: str, default: int) -> int:

@@ -74,13 +74,15 @@ class Plan:
         """The pods that count; None: no pod, because the selector is empty, for a host that emulates a
         version of kube-scheduler.
         """
-        own = self._namespaces
-        return tuple(
-            SelectedPods(own, one.selector, exclude_terminating=True)
-            if self._empty_selectors or not one.selector.is_empty
+        # One object for each selector: it is hashed once.
+        selectors = {id(one.selector): one.selector for one in self.constraints}
+        made = {
+            key: SelectedPods(self._namespaces, selector, exclude_terminating=True)
+            if self._empty_selectors or not selector.is_empty
             else None
-            for one in self.constraints
-        )
+            for key, selector in selectors.items()
+        }
+        return tuple(made[id(one.selector)] for one in self.constraints)
 
     @cached_property
     def changing(self) -> Sequence[SelectedPods]:
@@ -198,7 +200,11 @@ class Plans:
     def _of_kind(self, kind: Kind, pod: Pod) -> Plan:
         if not kind.constraints:
             return _NOTHING
-        means = tuple([int(one.selector.matches(pod.labels)) for one in kind.constraints])
+        own: dict[int, int] = {}
+        for one in kind.constraints:
+            if id(one.selector) not in own:
+                own[id(one.selector)] = int(one.selector.matches(pod.labels))
+        means = tuple([own[id(one.selector)] for one in kind.constraints])
         plan = kind.plans.get(means)
         if plan is None:
             plan = self._shared_plan(kind, pod, means) if len(means) <= _MANY else None

@@ -9,20 +9,24 @@ from typing import Any, cast
 
 import pytest
 from berth_plugins.cel.functions import regexes
+from berth_plugins.dynamic_resources import attempt as attempts
 from berth_plugins.dynamic_resources import search
 from berth_plugins.dynamic_resources.attempt import Attempt, PodClaim
 from berth_plugins.dynamic_resources.binding import deallocation
+from berth_plugins.dynamic_resources.claims import claims_of
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import NoConcern
+from berth_sdk.handle import ObjectReader
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import PodGroupPostFilterResult, QueuedPod, Tries
-from berth_sdk.slices import Slices
+from berth_sdk.slices import Slices, at_once
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_table
@@ -83,7 +87,7 @@ def test_pod_is_skipped_until_a_class_provides_its_resource() -> None:
     plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
     pod = web(requests={"example.com/gpu": "1"})
     assert plugin.sign(pod, NODES) is NoConcern.CYCLE
-    assert plugin.pre_filter(CycleState("a"), pod, NODES).code is Code.SKIP
+    assert cast(Status, plugin.pre_filter(CycleState("a"), pod, NODES)).code is Code.SKIP
     served = KubeObject.of(device_class(extendedResourceName="example.com/gpu"))
     store.put(served.ref, served, 1)
     assert plugin.sign(pod, NODES) is not NoConcern.CYCLE
@@ -507,6 +511,79 @@ async def test_others_get_their_turn_in_a_search_with_many_choices() -> None:
     items = [claim("c", exactly("a", count=7), exactly("b", "none"))]
     plugged = plug(items, [resource_slice("n1", many)], [device_class(), none])
     assert await turns_of(plugged, [CANNOT] * 2) >= 1
+
+
+@pytest.mark.parametrize("allocated", [True, False])
+async def test_many_entries_that_name_few_claims_give_way_and_read_each_claim_once(
+    allocated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [one_value("zone", "a")]}]}
+    status = {"allocation": {"nodeSelector": selector}} if allocated else {}
+    items = [claim(name, exactly(), status=status) for name in ("a", "b")]
+    plugged = plug(items)
+    stores = {name: store_of(known) for name, known in plugged.objects.items()}
+    stores["resource.k8s.io/devicetaintrules"] = ObjectStore()
+    plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
+    reads, selectors = (
+        counting(monkeypatch, attempts, "requests_of"),
+        counting(monkeypatch, NodeSelector, "over"),
+    )
+    monkeypatch.setattr("berth_sdk.slices._do_slice", one_batch)
+    pod, state = web(*["a", "b"] * 500), CycleState("a")
+    entered: Any = plugin.pre_enqueue(QueuedPod(pod=pod))
+    assert isinstance(entered, Slices)
+    assert await entered == SUCCESS
+    event = ClusterEvent(resource="resource.k8s.io/ResourceClaim", action="add", new=KubeObject.of(items[0]))
+    hint: Any = plugin.queueing_hint(event, pod)
+    assert isinstance(hint, Slices)
+    await hint
+    before: Any = plugin.pre_filter(state, pod, NODES)
+    assert isinstance(before, Slices)
+    assert await before == SUCCESS
+    verdicts: Any = plugin.filter_nodes(state, pod, NODES)
+    verdicts = await verdicts if isinstance(verdicts, Slices) else verdicts
+    # A thousand devices are not there; allocated claims are on the nodes of one zone.
+    assert verdicts.to_list() == ([SUCCESS, ELSEWHERE] if allocated else [CANNOT, CANNOT])
+    assert (len(reads), len(selectors)) == ((0, 2) if allocated else (2, 0))
+    if allocated:
+        assert plugin.reserve(state, pod, "n1") == SUCCESS
+        assert state.token is not None
+
+
+def test_generated_claims_are_found_by_the_name_of_their_entry() -> None:
+    entries = [{"name": f"e{i}", "resourceClaimTemplateName": "t"} for i in range(3)]
+    made = ((2, "z"), (0, ""), (1, "y"), (2, "x"))
+    statuses = [{"name": f"e{i}", "resourceClaimName": name} for i, name in made]
+    raw = pod_with()
+    raw["metadata"]["uid"] = "u"
+    raw["spec"]["resourceClaims"] = entries
+    raw["status"] = {"resourceClaimStatuses": statuses}
+    owner = [{"kind": "Pod", "name": "web", "uid": "u", "controller": True}]
+    store = store_of([claim(name, exactly(), metadata={"ownerReferences": owner}) for name in "xyz"])
+    found = at_once(claims_of(Pod.from_object(raw), cast(ObjectReader, store)))
+    assert [one.ref.name for one in found] == ["y", "z"]
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[object]:
+    """Count the calls of a function of a module, or of a method."""
+    calls: list[object] = []
+    called = getattr(owner, name)
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return called(*args)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def one_batch(work: Any, slice_s: float, clock: Any) -> None:
+    for _ in range(16):
+        next(work)
+
+
+def one_value(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [value]}
 
 
 async def test_a_search_may_time_out_within_one_evaluation() -> None:
