@@ -14,6 +14,7 @@ from berth_sdk.extension_points import NoConcern
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.declared import Declared
 from berth_sdk.runtime.descriptor import describe
+from berth_sdk.slices import Work
 from support.kept_objects import REPLICA_SET, pod
 from support.kept_steps import (
     DB,
@@ -186,9 +187,9 @@ def areas_outlive_the_nodes(patch: pytest.MonkeyPatch, world: KeptMachine) -> No
     areas = plugin_of(world, "PodTopologySpread")._plans._areas
     catch_up = Area.catch_up
 
-    def at_first(self: Area, whole: Any) -> None:
+    def at_first(self: Area, whole: Any) -> Work[None]:
         if self._version is None or self not in areas._areas.values():
-            catch_up(self, whole)
+            yield from catch_up(self, whole)
 
     patch.setattr(Area, "catch_up", at_first)
 
