@@ -33,6 +33,7 @@ RULES: Final[list[tuple[str, Json]]] = [
 RIGHTS: Final = sorted({right for _, rule in RULES for right in rights_of(rule)})
 NOT_A_REQUEST: Final = {
     Right("resource.k8s.io", "resourceclaims/binding", "update"),
+    Right("resource.k8s.io", "resourceclaims/binding", "patch"),
     Right("", "pods/finalizers", "update"),
 }
 """Rights that the API server itself checks during another request: tests that remove rules cover these."""
