@@ -19,7 +19,7 @@ from pathlib import Path
 
 CODE = ("host", "sdk", "plugins", "bench", "tests", "examples", "proto")
 NAMED = re.compile(r"[A-Za-z_][\w-]*(?:[./][A-Za-z_][\w-]*)+")
-"""What may be a module or a path in a string."""
+"""Matches text in a string that may name a module or a path."""
 LONGEST = 500
 """The number of characters of the longest string that is looked at."""
 OF_PAGES = {"tests/docs", "tests/house"}
@@ -31,7 +31,7 @@ COMMANDS = {
     "berth-sdk": "berth_sdk.__main__",
     "berth_sdk": "berth_sdk.__main__",
 }
-"""What a test that starts one of these imports."""
+"""The module that a command runs: a test that starts the command counts as importing it."""
 
 
 def changed_files(root: Path, commit: str) -> set[str]:

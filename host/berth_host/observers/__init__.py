@@ -1,1 +1,1 @@
-"""What a host notes of its attempts: their metrics, and their traces if these are on."""
+"""Observers of attempts: one writes their metrics, and one their traces if tracing is on."""

@@ -36,7 +36,7 @@ def stamp_of(paths: Sequence[str | Path]) -> Stamp:
 
 
 class FollowedFiles(Generic[T]):
-    """What was made of files. loaded -the files change-> loaded again, or unchanged if they are bad.
+    """Holds a value made of files. loaded -the files change-> loaded again, or unchanged if they are bad.
 
     `load`: makes the value, and raises TlsError. `tell`: called after the files changed, with "", or with the
     problem if the last value stays in use; the same problem is told once.

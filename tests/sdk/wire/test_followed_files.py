@@ -1,4 +1,4 @@
-"""What is made of files follows the files, and stays when they are bad."""
+"""`FollowedFiles`: a value is made again when its files change, and stays while they are bad."""
 
 from __future__ import annotations
 
