@@ -18,7 +18,7 @@ def test_both_schedulers_are_measured_and_what_the_server_refuses_is_made_smalle
     names = ("pod/tolerations", "pod/annotations", "group/labels", "claim/requests")
     command = [sys.executable, "-m", "berth_host", "bench", "hostile", *names]
     done = subprocess.run(
-        [*command, "--nodes", "5", "--bytes", "300000", "-o", "json"],
+        [*command, "--nodes", "5", "--bytes", "600000", "-o", "json"],
         capture_output=True,
         text=True,
         check=False,
@@ -32,7 +32,7 @@ def test_both_schedulers_are_measured_and_what_the_server_refuses_is_made_smalle
         for side in ("kube", "berth"):
             assert {line[side][pod]["answer"] for pod in ("attempt", "following")} == {"bound"}
         assert line["hold_s"] > 0
-    # Annotations may have 256 KiB in all.
-    assert "annotations" in lines["pod/annotations"]["limited_by"].lower() or "Too long" in str(lines)
-    assert lines["pod/annotations"]["size_bytes"] < 290_000
+    # Names and values of annotations may have 256 KiB in all, which is about 480 kB of JSON here.
+    assert "annotations" in lines["pod/annotations"]["limited_by"]
+    assert lines["pod/annotations"]["size_bytes"] < 500_000
     assert lines["pod/tolerations"]["limited_by"] == ""

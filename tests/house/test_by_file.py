@@ -42,7 +42,9 @@ def test_long(once):
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    options = ["-c", "/dev/null", f"--rootdir={folder}", "-p", "no:cacheprovider", "-n", "2"]
+    # Without the last one, the folders above, whose names hold numbers, would be among the words of `-k`.
+    places = ["-c", "/dev/null", f"--rootdir={folder}", f"--confcutdir={folder}"]
+    options = [*places, "-p", "no:cacheprovider", "-n", "2"]
     markers = ["-o", "markers=long: is left out", "-o", f"pythonpath={ROOT / 'tests'}", "-m", "not long"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *markers, "--dist=worksteal", "-rpfE", *arguments],

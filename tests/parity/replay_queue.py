@@ -19,6 +19,7 @@ import gzip
 import heapq
 import itertools
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
+from unittest import mock
 
 sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
@@ -36,6 +38,7 @@ from berth_host.config.loading import load_configuration
 from berth_host.cycle.attempt import Failure
 from berth_host.explain.fit_error import NO_NODES
 from berth_host.log import configure
+from berth_host.queue import plugin_calls
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.interfaces import HintVerdict, QueueObserver
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
@@ -342,7 +345,12 @@ def _without_empty(fields: Record) -> Record:
 
 async def actual_of(script: Record, emulated_version: str = OLDEST) -> list[Record]:
     """Return the host's states for a script, one per operation."""
-    config = script.get("config") or {}
+    # A script is one turn of the event loop: no hint waits for a later one, however slow the machine is.
+    with mock.patch.object(plugin_calls, "TURN_S", math.inf):
+        return await _states_of(script, script.get("config") or {}, emulated_version)
+
+
+async def _states_of(script: Record, config: Record, emulated_version: str) -> list[Record]:
     scripted = ScriptedHost(config, emulated_version)
     for item in script.get("initial") or ():
         scripted.create(item)

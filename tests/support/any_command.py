@@ -43,7 +43,7 @@ ODD_PATHS: Final = (
     "bad\udcff.yaml",
     *WORDS,
 )
-_NO_START: Final = ("soak", "faults", "attach", "versus")
+_NO_START: Final = ("soak", "faults", "attach", "versus", "ui")
 _SPOILT: Final = "spoilt"
 
 

@@ -342,7 +342,7 @@ class SnapshotGroups(GroupReader):
         """Change a member in a trial. None: the pod is no member for now."""
         if member is not None:
             self._own(pod.group_key).put(*member)
-        elif pod.group_key:
+        elif self.member(pod) is not None:
             self._own(pod.group_key).remove(pod.uid)
 
     def revert_all(self) -> None:

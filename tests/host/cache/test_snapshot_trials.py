@@ -289,6 +289,15 @@ def test_trials_alone_make_no_version_beyond_their_steps(setup: Setup) -> None:
     assert setup.snapshot.version == version
 
 
+def test_group_without_members_is_as_unknown_after_a_revert_as_before(setup: Setup) -> None:
+    setup.snapshot.hold()
+    setup.snapshot.assume(made("a", "n1", GROUPS[0]))
+    mark, before = setup.snapshot.mark(), setup.contents(setup.snapshot)
+    setup.snapshot.assume(made("b", "n1", GROUPS[0]))
+    setup.snapshot.revert(mark)
+    assert setup.contents(setup.snapshot) == before
+
+
 # --- any sequence ------------------------------------------------------------------------------
 
 
