@@ -18,7 +18,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.scenarios import Scenario
-from berth_sdk.status import Status
+from berth_sdk.status import SUCCESS, Status
 
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import wanted_places
@@ -40,7 +40,6 @@ from berth_host.explain.simulated import Placement, SimulationSummary
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.framework.what_ifs import WhatIfs, check_complete
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.null_backend import NoHost
@@ -49,7 +48,8 @@ from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_poi
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.questions.ask_pod import AboutAttempt, ask_gates, ask_pod
 from berth_host.questions.group_trials import GroupFit, GroupTrials
-from berth_host.questions.simulating import NodeTemplate, Simulation, Wanted, verdict_on
+from berth_host.questions.simulating import NodeTemplate, Simulation, Wanted
+from berth_host.questions.what_ifs import WhatIfs, check_complete
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.rpc.cycle import Cycle, CycleEnd
 
@@ -240,22 +240,18 @@ class FrameworkAlone:
         asked = tuple(scenarios)
         self._check_attached()
         check_complete(self.framework, (one.node for one in asked if one.node is not None))
-        known = [one for one in asked if one.node is None]
-        verdicts = iter(await self._on_known(pod, known) if known else [])
-        room, profile = _OwnRoom(self), self.own_profile
-        return [
-            next(verdicts) if one.node is None else await verdict_on(room, profile, pod, one.node, one.added)
-            for one in asked
-        ]
-
-    async def _on_known(self, pod: Pod, scenarios: list[Scenario]) -> list[Status]:
+        what_ifs = WhatIfs(self.framework, self.snapshot)
         cycle = self.cycle(pod)
         self.snapshot.hold()
         try:
-            outcome = await self.framework.run_pre_filter(cycle)
-            if not outcome.status.is_success:
-                return [outcome.status] * len(scenarios)
-            return await WhatIfs(self.framework, self.snapshot).run(cycle, scenarios)
+            rejected = SUCCESS
+            if any(one.node is None for one in asked):
+                rejected = (await self.framework.run_pre_filter(cycle)).status
+            if rejected.is_success:
+                return await what_ifs.run(cycle, asked)
+            # On a new node, PreFilter is asked anew.
+            found = iter(await what_ifs.run(cycle, [one for one in asked if one.node is not None]))
+            return [rejected if one.node is None else next(found) for one in asked]
         finally:
             self.framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
             self.snapshot.release()

@@ -21,7 +21,7 @@ from berth_sdk.tables import NodeTable
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone, OneStep
 from berth_host.framework.asked import Asked
-from berth_host.framework.filtering import Rows, filter_error, filter_rows
+from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.group_points import GroupPoints
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
@@ -30,7 +30,7 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.model.nominated_pods import NominatedPods
+from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.model.pre_filter_outcome import rows_named
 from berth_host.rpc.client import PluginClient
@@ -150,20 +150,22 @@ class Framework:
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
 
     async def judge(self, cycle: Cycle, node_name: str, *, without: str = "") -> Status:
-        """Run PreFilter and Filter of a what-if's cycle about one node, without kept answers.
+        """Run PreFilter and Filter of a what-if's cycle about one node.
 
         Returns SUCCESS, the rejection of the pod or of the node, or an error. `without`: a plugin that is not
-        asked; "": none.
+        asked, in whose call kept answers are left alone; "": none.
         """
+        answers = _EVERYONE if without else self._answers
         before = self._asked.about(cycle, ExtensionPoint.PRE_FILTER)
-        outcome = await _EVERYONE.pre_filter(tuple(one for one in before if one.name != without), cycle)
+        outcome = await answers.pre_filter(_but(before, without), cycle)
         if not outcome.status.is_success:
             return outcome.status
         if outcome.eligible is not None and node_name not in outcome.eligible:
             return outcome.absent
-        statuses = NodeStatuses(cycle.nodes)
-        clients = [one for one in self.filters_of(cycle) if one.name != without]
-        passed = await filter_rows(clients, cycle, statuses, rows_named(cycle.nodes, [node_name]))
+        statuses, rows = NodeStatuses(cycle.nodes), rows_named(cycle.nodes, [node_name])
+        pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
+        filters = _but(self.filters_of(cycle), without)
+        passed = await answers.filter(filters, pre_score, cycle, statuses, rows, NOBODY)
         return SUCCESS if len(passed) else statuses.status_of(node_name)
 
     async def run_post_filter(self, cycle: Cycle, rejections: NodeRejections) -> tuple[str, PostFilterResult]:
@@ -412,3 +414,8 @@ class Framework:
         for client in clients:
             await client.post_bind(cycle, node_name)
         self._times.at[ExtensionPoint.POST_BIND][Code.SUCCESS].since(started_s)
+
+
+def _but(clients: tuple[PluginClient, ...], name: str) -> tuple[PluginClient, ...]:
+    """Return the clients without the plugin `name`. "": the identical tuple, by which kept answers go."""
+    return tuple(one for one in clients if one.name != name) if name else clients

@@ -45,7 +45,6 @@ from berth_host.cycle.schedule_one import BindingCycle
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.group_points import OpenTries
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.framework.what_ifs import IncompleteNodeError, WhatIfs
 from berth_host.handle.backend import (
     NoOpenCallError,
     QuestionUnderWayError,
@@ -60,6 +59,7 @@ from berth_host.metrics.group_metrics import PreemptionMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.plugins.clients import Clients
 from berth_host.preemption.evaluator import Evaluator, SearchLimits
+from berth_host.questions.what_ifs import IncompleteNodeError, WhatIfs
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.scheduling_queue import SchedulingQueue
 

@@ -56,13 +56,6 @@ class Among:
     preferred: NDArray[np.bool_] | None = None
     made_up: NDArray[np.bool_] | None = None
 
-    @classmethod
-    def only(cls, row: int, node_count: int) -> Among:
-        """Return the question about one node."""
-        allowed = np.zeros(node_count, dtype=np.bool_)
-        allowed[row] = True
-        return cls(allowed=allowed, stands_for=np.arange(node_count, dtype=np.intp))
-
     def leaders_of(self, rows: Rows) -> Rows:
         """Return for each row the one that stands for it; the row itself if that one is not in `rows`."""
         here = np.zeros(len(self.allowed), dtype=np.bool_)
@@ -156,11 +149,10 @@ async def search_pod(
     among: Among,
     *,
     about: AboutAttempt = lambda _: None,
-    scores: bool = True,
 ) -> Found:
     """Return the node that the pod would get among some. The other arguments are those of `ask_pod`."""
     algorithm = _SearchAmong(profile, among)
-    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=scores, among=among)
+    asked = _Asked(steps, algorithm, "", None, preempts=False, scores=True, among=among)
     return await _asked_about(asked, steps, profile, nodes, pod, about)
 
 

@@ -27,7 +27,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
-from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -335,23 +335,6 @@ class Simulation:
             ordered = sorted(rejections.items(), key=lambda item: (-item[1], item[0]))
             answers.append(Verdict(name, row[0], [Rejections(*reason, nodes) for reason, nodes in ordered]))
         return answers
-
-
-async def verdict_on(room: Room, profile: Profile, pod: Pod, node: Node, pods: Sequence[Pod] = ()) -> Status:
-    """Return SUCCESS, or why the pod would not fit on one node that does not exist, with these pods on it.
-
-    Unlike a node of a template, the node keeps its name: objects that name it count. Raises
-    InvariantError if the snapshot has the node.
-    """
-    async with room.undisturbed() as about:
-        with room.snapshot.with_node(node, pods):
-            nodes = room.snapshot.nodes
-            row = nodes.position(node.name)
-            assert row is not None  # it has just come
-            among = Among.only(row, len(nodes))
-            found = await search_pod(room.steps, profile, nodes, pod, among, about=about, scores=False)
-            rejections, groups = _judged(found)
-            return rejections[groups[row] - 1] if groups[row] else SUCCESS
 
 
 class _Template:

@@ -10,7 +10,7 @@ import pytest
 from berth_host.app import FrameworkAlone, NodeTemplate
 from berth_host.config.loading import load_configuration
 from berth_host.errors.state import InvariantError
-from berth_host.framework.what_ifs import IncompleteNodeError
+from berth_host.questions.what_ifs import IncompleteNodeError
 from berth_sdk.extension_points import ExtensionPoint, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.node import Node

@@ -3,11 +3,11 @@
     a node of the snapshot   SimulateFilter, with the state that the cycle's PreFilter left
     a node that is new       a cycle of its own: the node comes into the snapshot, PreFilter, Filter
 
+Only this module judges one node that does not exist. The nodes of templates come together (`simulating`).
 A new node must be there before PreFilter, as in the simulator of cluster-autoscaler: plugins count domains
 and pods over all nodes at PreFilter (PodTopologySpread, InterPodAffinity), and a new node may be a new
 domain. So a plugin needs no code for new nodes, and its verdict is that of a cluster that has the node.
-Called for RunFilters of plugins, in the middle of a cycle. `FrameworkAlone` asks here about nodes of its
-snapshot; about new nodes it asks as `Simulate` does (`questions.simulating`).
+Called for RunFilters of plugins, in the middle of a cycle, and by `FrameworkAlone.what_if`.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins), v1.37.
 """
 
@@ -26,6 +26,7 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 
 from berth_host.errors import HostError
+from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
 from berth_host.rpc.cycle import Cycle, CycleEnd
@@ -94,22 +95,31 @@ class WhatIfs:
         snapshot = self._snapshot
         try:
             with snapshot.with_node(node, pods):
-                attempt = Cycle(
-                    f"{cycle.cycle_id}.n{snapshot.version.generation}",
-                    cycle.pod,
-                    cycle.profile,
-                    nodes=snapshot.nodes,
-                    version=snapshot.version,
-                    budget_s=cycle.budget_s,
-                    # A plugin that lost the state of this cycle fails it: nobody could begin it anew.
-                    restarted=True,
-                )
+                number = snapshot.version.generation
                 try:
-                    return await self._framework.judge(attempt, node.name, without=self._without)
-                finally:
-                    self._framework.end_cycle(attempt, CycleEnd.ABORTED)
+                    return await self._judged(cycle, f"{cycle.cycle_id}.n{number}", node, restarted=False)
+                except CycleRestartError:
+                    # A plugin lost the state of the node's cycle, which begins anew, once.
+                    return await self._judged(cycle, f"{cycle.cycle_id}.r{number}", node, restarted=True)
         finally:
             cycle.version = snapshot.version
+
+    async def _judged(self, cycle: Cycle, cycle_id: str, node: Node, *, restarted: bool) -> Status:
+        """Return the verdict on a node of the snapshot, in a cycle of its own."""
+        snapshot = self._snapshot
+        attempt = Cycle(
+            cycle_id,
+            cycle.pod,
+            cycle.profile,
+            nodes=snapshot.nodes,
+            version=snapshot.version,
+            budget_s=cycle.budget_s,
+            restarted=restarted,
+        )
+        try:
+            return await self._framework.judge(attempt, node.name, without=self._without)
+        finally:
+            self._framework.end_cycle(attempt, CycleEnd.ABORTED)
 
 
 def check_complete(framework: Framework, nodes: Iterable[Node], *, without: str = "") -> None:
