@@ -11,9 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from berth_host.app import FrameworkAlone
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.state import State
+from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
+from berth_sdk.scenarios import Scenario
+from berth_sdk.testing import make_node, make_pod
 from support.faults import (
     FailingProcess,
     RawPlugin,
@@ -48,9 +52,7 @@ async def sidecars(
     sockets.mkdir()
     plugins = [FailingProcess(tmp_path / name, sockets / f"{name}.sock") for name in names]
     text = configuration(plugins[0], Failing="preFilter filter")
-    text = text.replace(f"  endpoint: {plugins[0].endpoint}\n", "").replace(
-        "plugins:\n- name", f"socketFolder: {sockets}\nplugins:\n- name"
-    )
+    text = in_folder(text, plugins[0], sockets)
     attempts: list[Diagnosis] = []
     async with World(NODES, configuration=text, on_attempt=attempts.append) as world, AsyncExitStack() as up:
         places = world.host.attachments.attached_places
@@ -59,6 +61,12 @@ async def sidecars(
             states = [State.ACTIVE, *[State.STANDBY] * (count - 1)]
             await until(functools.partial(are_in, places, states))
         yield world, attempts, plugins
+
+
+def in_folder(text: str, plugin: FailingProcess, sockets: Path) -> str:
+    """Return the configuration with the folder of sockets in the place of the plugin's endpoint."""
+    text = text.replace(f"  endpoint: {plugin.endpoint}\n", "")
+    return text.replace("plugins:\n- name", f"socketFolder: {sockets}\nplugins:\n- name")
 
 
 def are_in(places: Attachments, states: Sequence[State]) -> bool:
@@ -114,6 +122,23 @@ async def test_row_8_the_cycle_begins_anew_once_and_the_next_death_is_a_failure(
         assert re.search('plugin "Failing" (was cut off at Filter|could not be reached)', failed.message)
         asked = [len(plugin.asked("PreFilter")) for plugin in (newest, newer, old)]
         assert asked == [1, 1, 1]
+
+
+@pytest.mark.long
+async def test_row_8_a_what_if_about_a_new_node_begins_anew_with_the_instance_that_stands_by(
+    tmp_path: Path,
+) -> None:
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
+    # One folder for both: whichever is asked first dies, once.
+    first, second = (FailingProcess(tmp_path / "told", sockets / f"{name}.sock") for name in "ab")
+    first.arm("Filter", "die")
+    async with running(first, second):
+        text = in_folder(configuration(first, Failing="preFilter filter"), first, sockets)
+        async with FrameworkAlone(load_configuration(text, source="test")) as alone:
+            (verdict,) = await alone.what_if(make_pod("web"), [Scenario(node=make_node("new"))])
+    assert (verdict.message, first.has_fired) == ("", True)
+    assert len({cycle for _, cycle, _ in first.asked("PreFilter")}) == 2
 
 
 @pytest.mark.long
