@@ -35,6 +35,8 @@ MOST_CPU_S: Final = 1.0
 """CPU seconds of an average step."""
 _COMPARED: Final = ("cpu", "memory", "ephemeral-storage", "pods", WIDGET)
 _MERGE: Final = "application/merge-patch+json"
+_BY_KEYS: Final = "application/strategic-merge-patch+json"
+"""Merges lists by their keys, as clients of a pod's status do: the condition that berth wrote stays."""
 _CLEARED: Final = (
     "Pod",
     "PodGroup",
@@ -107,7 +109,8 @@ class World:
         await self._berth.ready()
 
     async def stop(self) -> None:
-        """Stop berth and close the connections."""
+        """Clear the cluster, whose objects other tests may not be able to read, stop berth and close all."""
+        await self._clear()
         await self._berth.stop()
         self._holds.close()
         await self._api.close()
@@ -155,7 +158,8 @@ class World:
                 await self._api.text("DELETE", f"{path}?gracePeriodSeconds=0")
             else:
                 part = "/status" if step["do"] == "status" else ""
-                await self._api.text("PATCH", path + part, body, _MERGE)
+                how = _BY_KEYS if part and kind == "Pod" else _MERGE
+                await self._api.text("PATCH", path + part, body, how)
         except (ApiError, aiohttp.ClientError, TimeoutError):
             return False
         return True
