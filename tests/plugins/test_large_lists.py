@@ -29,7 +29,7 @@ from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod, Toleration
-from berth_sdk.status import Code
+from berth_sdk.status import SUCCESS, Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
 from berth_sdk.tables.used_ports import UsedPorts
@@ -162,13 +162,38 @@ async def test_many_constraints_give_way_and_decide_alike(monkeypatch: pytest.Mo
     before = runtime.pre_filter(state, pod, table)
     assert isinstance(before, Awaitable)
     assert (await before).status.is_success
-    passed = await cast(Any, runtime.filter(state, pod, table))
+    passed: Any = runtime.filter(state, pod, table)
     assert passed.verdicts.to_list() == await IN_PROCESS.filter(SPREAD, pod, table)
 
 
 def _one_batch(work: Any, slice_s: float, clock: Any) -> None:
     for _ in range(16):
         next(work)
+
+
+@pytest.mark.parametrize("action", ["DoNotSchedule", "ScheduleAnyway"])
+async def test_labels_that_a_node_has_cost_each_constraint_little(action: str) -> None:
+    counts = []
+    for count in (100, 1100):
+        pod, table = spread(count, action), nodes(2, count)
+        with python_calls() as calls, counted(NodeColumns, "label") as reads:
+            await (IN_PROCESS.filter if action == "DoNotSchedule" else IN_PROCESS.score)(SPREAD, pod, table)
+        counts.append(len(calls))
+        assert len(reads) < 40
+    assert counts[1] - counts[0] < 25 * 1000
+
+
+async def test_constraints_with_a_selector_each_leave_the_kept_counts_to_others() -> None:
+    own = [{"matchLabels": {"app": f"x{i}"}} for i in range(100)]
+    pod = spread(100, "DoNotSchedule")
+    constraints: Any = pod.object.parsed["spec"]["topologySpreadConstraints"] if pod.object else []
+    for constraint, selector in zip(constraints, own, strict=True):
+        constraint["labelSelector"] = selector
+    running = [make_pod(f"p{i}", node=f"n{i % 2}", labels={"app": f"x{i}"}, uid=f"u{i}") for i in range(100)]
+    labels = [{f"key-{k}": f"{i}" for k in range(100)} for i in range(2)]
+    table = make_table([make_node(f"n{i}", labels=one) for i, one in enumerate(labels)], running)
+    assert await IN_PROCESS.filter(SPREAD, pod, table) == [SUCCESS] * 2
+    assert len(table.pod_counts) == 0
 
 
 def test_keys_that_no_node_or_pod_has_share_one_column() -> None:

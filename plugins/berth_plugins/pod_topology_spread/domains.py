@@ -29,6 +29,8 @@ MAX_AREAS: Final = 256
 """The number of cached areas. The least recently used is dropped first. An area takes about 60 kB at 5000
 nodes.
 """
+_COLUMNS: Final = 16
+"""The number of labels that are read as columns to find the nodes that have all labels of many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Participants:
         if version == self._version:
             return
         mask = yield from self._read(whole)
-        among = None if mask.all() else _scattered(mask, whole.slots, whole.slot_count)
+        among = None if mask.all() else scattered(mask, whole.slots, whole.slot_count)
         if among is not None:
             among.flags.writeable = False
         self.mask, self.among, self._version = mask, among, version
@@ -73,11 +75,16 @@ class Participants:
     def _read(self, whole: NodeTable) -> Work[NDArray[np.bool_]]:
         conditions = self.conditions
         mask = np.ones(len(whole), dtype=np.bool_)
-        for key in conditions.keys:
+        for key in conditions.keys[:_COLUMNS]:
             mask &= whole.label(key)[0] != 0
             if not mask.any():
                 return mask
             yield
+        if more := frozenset(conditions.keys[_COLUMNS:]):
+            # Few nodes are left that have so many labels.
+            for row in np.flatnonzero(mask).tolist():
+                mask[row] = whole.node(row).labels.keys() >= more
+                yield
         if conditions.affinity is not None:
             # Unreadable terms match no node.
             mask &= yield from conditions.affinity.over_in_steps(whole)
@@ -141,8 +148,8 @@ class Area:
         self.present = np.flatnonzero(np.bincount(counting, minlength=self.size))
         self.count = int(np.count_nonzero(np.bincount(codes)))
         slots = whole.slot_count
-        self.labels = _scattered(labels, whole.slots, slots)
-        self.codes = self.labels if codes is labels else _scattered(codes, whole.slots, slots)
+        self.labels = scattered(labels, whole.slots, slots)
+        self.codes = self.labels if codes is labels else scattered(codes, whole.slots, slots)
         self._version = version
 
     def sums(self, whole: NodeTable, tally: Tally) -> Column:
@@ -197,7 +204,7 @@ def _kept(known: OrderedDict[K, V], key: K, make: Callable[[], V], most: int) ->
     return found
 
 
-def _scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int) -> NDArray[Any]:
+def scattered(values: NDArray[Any], rows: NDArray[np.intp], slots: int) -> NDArray[Any]:
     """Return `values` (by row) by slot; 0 elsewhere."""
     column = np.zeros(slots, dtype=values.dtype)
     column[rows] = values

@@ -14,7 +14,8 @@ from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable, changed_by
 from numpy.typing import NDArray
 
-from berth_plugins.pod_topology_spread.domains import Area
+from berth_plugins.pod_topology_spread.blocks import Blocks
+from berth_plugins.pod_topology_spread.domains import Area, scattered
 from berth_plugins.pod_topology_spread.plans import Plan
 
 REASON_SKEW: Final = Status.unschedulable("node(s) didn't match pod topology spread constraints")
@@ -65,32 +66,39 @@ class _Domains:
 class Spread:
     """The counts of one plan's pods in one version of the snapshot."""
 
-    def __init__(self, plan: Plan, domains: list[_Domains] | None) -> None:
-        """`domains` None: every node lacks some topology label, so nothing counts."""
+    def __init__(self, plan: Plan, whole: NodeTable) -> None:
+        """`whole`: every node of the snapshot. Call `count`."""
         self._plan = plan
-        self._domains = domains
+        self._whole = whole
+        self._domains: list[_Domains] | None = None
+        """The domains of each constraint; None: not counted yet."""
+        self._groups: NDArray[np.int32] | None = None
+        """The status of each slot, where it was found for all constraints together; None: it was not."""
+        self._lacks_label = False
+        """True if every node lacks some topology label, so that nothing counts."""
 
     @staticmethod
     def of(plan: Plan, whole: NodeTable) -> Work[Spread]:
         """Count the pods. `whole`: every node of the snapshot."""
+        spread = Spread(plan, whole)
         if plan.labelled is not None:
             yield from plan.labelled.catch_up(whole)
-            if len(whole) and not plan.labelled.mask.any():
-                return Spread(plan, None)
-        domains = []
-        for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
-            yield from area.catch_up(whole)
-            sums = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
-            domains.append(_Domains(area, sums, constraint.min_domains))
-            yield
-        return Spread(plan, domains)
+            spread._lacks_label = len(whole) > 0 and not plan.labelled.mask.any()
+        if not spread._lacks_label:
+            if Blocks.are_for(plan):
+                spread._groups = yield from _groups_of_blocks(plan, whole)
+            else:
+                yield from spread._all_domains()
+        return spread
 
     def verdicts(self, nodes: NodeTable) -> Work[Verdicts]:
         """Return one verdict per row of `nodes`."""
-        if self._domains is None:
+        if self._lacks_label:
             return _verdicts(np.full(len(nodes), _LABEL, dtype=np.int32), len(nodes))
+        if self._groups is not None:
+            return _verdicts(nodes.take_of(self._groups), len(nodes))
         groups: NDArray[np.int32] | None = None
-        for i, domains in enumerate(self._domains):
+        for i, domains in enumerate((yield from self._all_domains())):
             constraint = self._plan.constraints[i]
             minimum = 0 if domains.few else domains.minimum
             most = constraint.max_skew + minimum - self._plan.selects_self[i]
@@ -105,10 +113,10 @@ class Spread:
     def what_if(self, scenarios: Scenarios) -> Work[Verdicts]:
         """Return one verdict per scenario."""
         slots = scenarios.nodes.slots
-        if self._domains is None:
+        if self._lacks_label:
             return _verdicts(np.full(len(slots), _LABEL, dtype=np.int32), len(slots))
         groups: NDArray[np.int32] | None = None
-        for i, domains in enumerate(self._domains):
+        for i, domains in enumerate((yield from self._all_domains())):
             constraint = self._plan.constraints[i]
             labels = domains.area.labels.take(slots)
             takes_part = domains.area.takes_part(slots)
@@ -121,6 +129,44 @@ class Spread:
             groups = found.astype(np.int32) if groups is None else np.where(groups == 0, found, groups)
             yield
         return _verdicts(groups, len(scenarios))
+
+    def _all_domains(self) -> Work[list[_Domains]]:
+        """Return the domains of each constraint. Where the verdicts need none of them, only what-if questions
+        count them.
+        """
+        if self._domains is None:
+            plan, whole = self._plan, self._whole
+            found = []
+            for constraint, area, tally in zip(plan.constraints, plan.areas, plan.tallies, strict=True):
+                yield from area.catch_up(whole)
+                sums = np.zeros(area.size, dtype=np.int64) if tally is None else area.sums(whole, tally)
+                found.append(_Domains(area, sums, constraint.min_domains))
+                yield
+            self._domains = found
+        return self._domains
+
+
+def _groups_of_blocks(plan: Plan, whole: NodeTable) -> Work[NDArray[np.int32]]:
+    """Return int32[slots]: for each node, the status of the first constraint that it fails."""
+    blocks = yield from Blocks.of(plan, whole)
+    groups = np.zeros(len(whole), dtype=np.int32)
+    for first in blocks.firsts:
+        block = yield from blocks.block(first)
+        constraints = block.constraints
+        counts = np.where(block.present, block.sums, _NO_DOMAIN)
+        minimum = np.minimum.reduceat(counts, block.starts)
+        present = np.add.reduceat(block.present.astype(np.int64), block.starts)
+        minimum[present < [one.min_domains for one in constraints]] = 0
+        selects_self = plan.selects_self[first : first + len(constraints)]
+        most = minimum + [one.max_skew for one in constraints] - selects_self
+        found = np.full((len(constraints), len(whole)), _LABEL, dtype=np.int32)
+        found[block.which, block.node] = np.where(block.sums[block.domain] > most[block.which], _SKEW, 0)
+        of_first = found[(found != 0).argmax(axis=0), np.arange(len(whole))]
+        groups = np.where(groups == 0, of_first, groups)
+        if groups.all():
+            break
+        yield
+    return scattered(groups, whole.slots, whole.slot_count)
 
 
 def _verdicts(groups: NDArray[np.int32] | None, count: int) -> Verdicts:

@@ -37,8 +37,10 @@ from berth_plugins.pod_topology_spread.domains import Area, Areas, Conditions, P
 MAX_PLANS: Final = 1024
 MAX_CONSTRAINTS: Final = 16_384
 """The number of constraints in all kept plans, of which one pod may have ten thousand."""
-_MANY: Final = 64
-"""The number of constraints of one pod up to which they are read in one step, and plans are shared."""
+MANY_CONSTRAINTS: Final = 64
+"""The number of constraints of one pod up to which they are read in one step, plans are shared, and each
+constraint has its area.
+"""
 
 
 class Plan:
@@ -63,6 +65,11 @@ class Plan:
     def labelled(self) -> Participants | None:
         """See the class."""
         return self._kind.labelled
+
+    @property
+    def participants(self) -> Sequence[Participants]:
+        """The nodes that count."""
+        return self._kind.participants
 
     @property
     def areas(self) -> Sequence[Area]:
@@ -111,17 +118,28 @@ class Kind:
         self,
         constraints: tuple[Constraint, ...],
         labelled: Participants | None,
-        make_areas: Callable[[], tuple[Area, ...]],
+        participants: Callable[[Constraint], Participants],
+        area: Callable[[str, Participants], Area],
     ) -> None:
+        """`participants`, `area`: make those of one constraint."""
         self.constraints = constraints
         self.labelled = labelled
         self.plans: dict[tuple[int, ...], Plan] = {}
-        self._make_areas = make_areas
+        self._participants = participants
+        self._area = area
+
+    # A pod whose labels no node has needs none of these.
+
+    @cached_property
+    def participants(self) -> tuple[Participants, ...]:
+        """The nodes that count, for each constraint."""
+        return tuple(map(self._participants, self.constraints))
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
-        """The areas of the constraints. A pod whose labels no node has needs none of them."""
-        return self._make_areas()
+        """The areas of the constraints."""
+        keys = [one.topology_key for one in self.constraints]
+        return tuple(map(self._area, keys, self.participants))
 
 
 class Plans:
@@ -145,7 +163,9 @@ class Plans:
         """
         spec = spec_of(pod)
         own = spec.get("topologySpreadConstraints") or ()
-        if (isinstance(own, Sequence) and len(own) > _MANY) or many_conditions(spec, _MANY):
+        if (isinstance(own, Sequence) and len(own) > MANY_CONSTRAINTS) or many_conditions(
+            spec, MANY_CONSTRAINTS
+        ):
             return None
         return at_once(self.plan(pod, HARD)), at_once(self.plan(pod, SOFT))
 
@@ -207,7 +227,7 @@ class Plans:
         means = tuple([own[id(one.selector)] for one in kind.constraints])
         plan = kind.plans.get(means)
         if plan is None:
-            plan = self._shared_plan(kind, pod, means) if len(means) <= _MANY else None
+            plan = self._shared_plan(kind, pod, means) if len(means) <= MANY_CONSTRAINTS else None
             if plan is None:
                 plan = self._new_plan(kind, pod, means)
             kind.plans[means] = plan
@@ -254,17 +274,11 @@ class Plans:
                 found[which] = self._areas.participants(conditions)
             return found[which]
 
-        def areas() -> tuple[Area, ...]:
-            return tuple(
-                self._areas.area(
-                    one.topology_key,
-                    participants(honors_affinity=one.honors_affinity, honors_taints=one.honors_taints),
-                )
-                for one in constraints
-            )
+        def of_constraint(one: Constraint) -> Participants:
+            return participants(honors_affinity=one.honors_affinity, honors_taints=one.honors_taints)
 
         labelled = participants(honors_affinity=False, honors_taints=False) if keys else None
-        kind = self._kinds[key] = Kind(constraints, labelled, areas)
+        kind = self._kinds[key] = Kind(constraints, labelled, of_constraint, self._areas.area)
         self._weight += _weight(kind)
         while len(self._kinds) > self._max or (self._weight > MAX_CONSTRAINTS and len(self._kinds) > 1):
             _, dropped = self._kinds.popitem(last=False)
@@ -282,4 +296,4 @@ def _label_keys(raw: Any) -> Iterator[str]:
         yield from (isinstance(item, Mapping) and item.get("matchLabelKeys")) or ()
 
 
-_NOTHING: Final = Plan(Kind((), None, tuple), "", ())
+_NOTHING: Final = Plan(Kind((), None, lambda _: Participants(Conditions(())), Area), "", ())

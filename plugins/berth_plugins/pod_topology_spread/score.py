@@ -13,8 +13,9 @@ from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_plugins.pod_topology_spread.blocks import Blocks
 from berth_plugins.pod_topology_spread.constraints import HOSTNAME, Constraint
-from berth_plugins.pod_topology_spread.domains import Area
+from berth_plugins.pod_topology_spread.domains import Area, scattered
 from berth_plugins.pod_topology_spread.plans import Plan
 
 _INVALID: Final = -1
@@ -32,6 +33,8 @@ class Preferences:
         # from zero.
         self._odd = any(one.max_skew < 1 for one in plan.constraints)
         self._terms: list[tuple[Area, NDArray[Any], bool]] = []
+        self._total: NDArray[np.float64] | None = None
+        """The sum of all terms by slot, where they were added up together; None: they were not."""
 
     @staticmethod
     def of(plan: Plan, nodes: NodeTable) -> Work[Preferences]:
@@ -42,6 +45,9 @@ class Preferences:
         preferences = Preferences(plan, _ignored(plan, nodes))
         if plan.labelled is not None and not plan.labelled.mask.any():
             return preferences  # every node is ignored
+        if Blocks.are_for(plan):
+            preferences._total = yield from preferences._total_of_blocks(nodes, whole)
+            return preferences
         for i, constraint in enumerate(plan.constraints):
             yield from plan.areas[i].catch_up(whole)
             preferences._add(i, constraint, nodes, whole)
@@ -51,6 +57,8 @@ class Preferences:
     def scores(self, nodes: NodeTable) -> Work[Counts]:
         """Return int64[n], the raw scores."""
         total = np.zeros(len(nodes), dtype=np.float64)
+        if self._total is not None:
+            total += nodes.take_of(self._total)
         for area, values, by_slot in self._terms:
             labels = nodes.take_of(area.labels)
             if not by_slot:
@@ -88,7 +96,7 @@ class Preferences:
         by_slot = constraint.topology_key == HOSTNAME
         if by_slot:
             # A node is its own domain, whether or not it counts.
-            size = len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
+            size = self._not_ignored(nodes)
             found = (
                 np.zeros(whole.slot_count, dtype=np.int64)
                 if tally is None
@@ -102,6 +110,36 @@ class Preferences:
         if not by_slot:
             values[0] = 0.0
         self._terms.append((area, values, by_slot))
+
+    def _total_of_blocks(self, nodes: NodeTable, whole: NodeTable) -> Work[NDArray[np.float64]]:
+        """Return float64[slots]: the sum of all terms, added up in their order."""
+        plan = self._plan
+        blocks = yield from Blocks.of(plan, whole)
+        total = np.zeros(len(whole), dtype=np.float64)
+        scored = np.zeros(whole.slot_count, dtype=np.bool_)
+        scored[nodes.slots if self._ignored is None else nodes.slots[~self._ignored]] = True
+        is_scored = whole.take_of(scored)
+        for first in blocks.firsts:
+            block = yield from blocks.block(first)
+            seen = np.zeros(len(block.sums), dtype=np.int64)
+            seen[block.domain[is_scored[block.node]]] = 1
+            sizes = np.add.reduceat(seen, block.starts).tolist()
+            counts = block.sums[block.domain]
+            for i, constraint in enumerate(block.constraints):
+                if constraint.topology_key == HOSTNAME:
+                    sizes[i] = self._not_ignored(nodes)
+                    here = block.which == i
+                    counts[here] = (yield from blocks.counts(plan.tallies[first + i]))[block.node[here]]
+            weights = np.array([math.log(size + 2) for size in sizes])
+            values = counts.astype(np.float64) * weights[block.which]
+            values += np.array([one.max_skew - 1 for one in block.constraints])[block.which]
+            # One after the other, as sums of floating point numbers depend on their order.
+            np.add.at(total, block.node, values)
+            yield
+        return scattered(total, whole.slots, whole.slot_count)
+
+    def _not_ignored(self, nodes: NodeTable) -> int:
+        return len(nodes) - (0 if self._ignored is None else int(np.count_nonzero(self._ignored)))
 
 
 def _ignored(plan: Plan, nodes: NodeTable) -> NDArray[np.bool_] | None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
+from berth_plugins.pod_topology_spread import blocks
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.node import Node
@@ -79,26 +83,40 @@ def scores(runtime: PluginRuntime, pod: Pod, nodes: NodeTable) -> tuple[list[int
     return raw.tolist(), normalised.tolist()
 
 
+@contextmanager
+def many_from(most: int) -> Iterator[None]:
+    """Count the constraints of a pod with more than `most` in blocks, which here hold few of them."""
+    with patch.object(blocks, "MANY_CONSTRAINTS", most), patch.object(blocks, "CELLS", 7):
+        yield
+
+
+ways = pytest.mark.parametrize("most", [64, 0], ids=["one by one", "in blocks"])
+
+
 @pytest.mark.slow
+@ways
 @few
 @given(case=both)
-def test_filter_equals_a_computation_by_the_rules(case: Case) -> None:
+def test_filter_equals_a_computation_by_the_rules(most: int, case: Case) -> None:
     pod, cluster = case
-    got = verdicts(plug_of(cluster).runtime(), Pod.from_object(pod), table_of(cluster))
+    with many_from(most):
+        got = verdicts(plug_of(cluster).runtime(), Pod.from_object(pod), table_of(cluster))
     assert got == [HardState(pod, cluster).verdict(place) for place in cluster.places()]
 
 
 @pytest.mark.slow
+@ways
 @few
 @given(case=both, data=st.data())
 def test_scores_equal_a_computation_by_the_rules_for_any_feasible_nodes(
-    case: Case, data: st.DataObject
+    most: int, case: Case, data: st.DataObject
 ) -> None:
     pod, cluster = case
     table = table_of(cluster)
     rows = sorted(data.draw(st.sets(st.sampled_from(range(len(table))), min_size=1)))
     feasible = table if len(rows) == len(table) and data.draw(st.booleans()) else table.take(rows)
-    got = scores(plug_of(cluster).runtime(), Pod.from_object(pod), feasible)
+    with many_from(most):
+        got = scores(plug_of(cluster).runtime(), Pod.from_object(pod), feasible)
     assert got == plain.scores(pod, cluster, feasible.names)
 
 
@@ -124,15 +142,17 @@ def scenarios_of(table: NodeTable, asked: list[Question]) -> Scenarios:
 
 
 @pytest.mark.slow
+@ways
 @few
 @given(case=both, data=st.data())
-def test_what_ifs_equal_a_computation_by_the_rules(case: Case, data: st.DataObject) -> None:
+def test_what_ifs_equal_a_computation_by_the_rules(most: int, case: Case, data: st.DataObject) -> None:
     pod, cluster = case
     asked = data.draw(questions(cluster))
-    runtime = plug_of(cluster).runtime()
-    got: Any = runtime.filter_scenarios(
-        CycleState("cycle"), Pod.from_object(pod), scenarios_of(table_of(cluster), asked)
-    )
+    runtime, table = plug_of(cluster).runtime(), table_of(cluster)
+    with many_from(most):
+        got: Any = runtime.filter_scenarios(
+            CycleState("cycle"), Pod.from_object(pod), scenarios_of(table, asked)
+        )
     places = {place.name: place for place in cluster.places()}
     assert [as_verdict(status) for status in got.to_list()] == [
         plain.what_if(pod, cluster, places[name], gone, come) for name, gone, come in asked
@@ -173,9 +193,12 @@ def test_answers_follow_a_changing_cluster(case: Case, later: list[Case], pods: 
             assert scores(runtime, record, whole) == plain.scores(pod, cluster, whole.names)
 
 
+@ways
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=both, data=st.data())
-def test_answers_are_the_same_over_the_wire(plugin_server: str, case: Case, data: st.DataObject) -> None:
+def test_answers_are_the_same_over_the_wire(
+    plugin_server: str, most: int, case: Case, data: st.DataObject
+) -> None:
     pod, cluster = Pod.from_object(case[0]), case[1]
     # A skew below 1, which the API refuses, makes final scores below 0: over the wire the host refuses those.
     assume(not re.search(r"'maxSkew': [-0]", repr((case[0], cluster.defaults))))
@@ -189,4 +212,5 @@ def test_answers_are_the_same_over_the_wire(plugin_server: str, case: Case, data
             await ask.scenarios(plug, pod, scenarios_of(table, asked)),
         )
 
-    assert asyncio.run(answers(Served(plugin_server))) == asyncio.run(answers(IN_PROCESS))
+    with many_from(most):
+        assert asyncio.run(answers(Served(plugin_server))) == asyncio.run(answers(IN_PROCESS))
