@@ -138,5 +138,5 @@ $(STAMP): $(MADE_FROM)
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]' -e ./bench
 	@# pip does not compile packages that are installed in place; then each start of a process would compile them.
-	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host plugins/berth_plugins bench/berth_bench tests/support
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host host/berth_kube plugins/berth_plugins bench/berth_bench tests/support
 	@touch $@

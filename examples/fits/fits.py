@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from berth_host.app.alone import FrameworkAlone
-from berth_host.cluster.coscheduling import POD_GROUPS as GROUPS_OF_COSCHEDULING
 from berth_host.cluster.memory.manifests.loading import load
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
 from berth_host.errors.manifests import ManifestError
 from berth_host.model.clock import ManualClock
+from berth_host.model.resources import COSCHEDULING_GROUPS as GROUPS_OF_COSCHEDULING
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.questions.group_trials import GroupFit
 from berth_sdk.node import Node

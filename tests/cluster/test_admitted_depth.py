@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from berth_bench.versus.real_servers import RealServers
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.model.clock import RealClock
+from berth_kube.client import KubeClient
+from berth_kube.cluster import KubeCluster
+from berth_kube.connection import Connection
+from berth_kube.informer import WatchTimes
 from berth_sdk.json.reader import RawJson
 from berth_sdk.pod import Pod
 from support.watched_view import WatchedView

@@ -15,16 +15,16 @@ import pytest
 from berth_bench.versus.objects import node, pod
 from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers, free_port
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.reviews import KubeReviewer
 from berth_host.config.loading import default_configuration
-from berth_host.endpoints.secure_port import LateReviewer
 from berth_host.errors.endpoints import ReviewError
 from berth_host.model.user import ANONYMOUS, User
+from berth_host.process.late_reviewer import LateReviewer
+from berth_kube.client import KubeClient
+from berth_kube.connection import Connection
+from berth_kube.reviews import KubeReviewer
 from berth_sdk.query.v1 import query_pb2, query_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
-from support.serving import FakeProcess, FakeSettings, recorded, served
+from support.serving import FakeProcess, recorded, served
 
 pytestmark = pytest.mark.long
 
@@ -137,7 +137,7 @@ async def test_users_of_a_real_cluster_get_the_recorded_answers(servers: RealSer
     found: dict[str, int] = {}
     wanted: dict[str, int] = {}
     async with client_of(servers.kubeconfig(SCHEDULER)) as client:
-        late = LateReviewer(client, FakeSettings())
+        late = LateReviewer(client)
         await late.open()
         process = FakeProcess(default_configuration())
         async with served(process, late) as port:

@@ -1,4 +1,4 @@
-"""The adapter against the real kube-apiserver, for behaviour that the small server of tests/host/cluster/kube
+"""The adapter against the real kube-apiserver, for behaviour that the small server of tests/kube
 lacks.
 """
 
@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 from berth_bench.soak.cutting_proxy import cutting_proxy
 from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.informer import WatchTimes
 from berth_host.cluster.port import EventRecord
 from berth_host.errors.cluster import (
     ConflictError,
@@ -26,6 +22,10 @@ from berth_host.errors.cluster import (
 )
 from berth_host.model.clock import RealClock
 from berth_host.model.patch_type import PatchType
+from berth_kube.client import KubeClient
+from berth_kube.cluster import KubeCluster
+from berth_kube.connection import Connection
+from berth_kube.informer import WatchTimes
 from berth_sdk.kube_object import ObjectRef
 from support.certificates import Authority
 from support.watched_view import WatchedView

@@ -36,7 +36,9 @@ from docs.workspace import BlockError, Workspace
 from support.places import ROOT
 
 PACKAGES: Final = {".": "berth_host", "sdk": "berth_sdk", "plugins": "berth_plugins", "bench": "berth_bench"}
-"""The package of each folder with a pyproject.toml."""
+"""The package of each folder with a pyproject.toml, by which its distribution is named."""
+BESIDE: Final = {".": ("berth_kube",)}
+"""Further packages of a distribution."""
 CONSTRAINTS: Final = ROOT / "host" / "constraints.txt"
 _SUFFIXES: Final = (".whl", ".gz", ".tgz", ".json")
 _WANTED: Final = (
@@ -88,20 +90,22 @@ def faults_of(wheel: Path, folder: str) -> Iterator[str]:
             yield f"{wheel.name}: no {field}"
     if not str(metadata.get_payload()).strip():
         yield f"{wheel.name}: no README"
-    if f"{package}/py.typed" not in names:
-        yield f"{wheel.name}: not typed"
-    source = (ROOT / folder / "host" if folder == "." else ROOT / folder) / package
-    tracked = run("git", "ls-files", "--cached", "--others", "--exclude-standard", source).split()
-    for name in tracked:
-        inside = Path(name).relative_to(source.parent.relative_to(ROOT)).as_posix()
-        if inside not in names:
-            yield f"{wheel.name}: without {inside}"
+    packages = (package, *BESIDE.get(folder, ()))
+    for one in packages:
+        if f"{one}/py.typed" not in names:
+            yield f"{wheel.name}: {one} is not typed"
+        source = (ROOT / folder / "host" if folder == "." else ROOT / folder) / one
+        tracked = run("git", "ls-files", "--cached", "--others", "--exclude-standard", source).split()
+        for name in tracked:
+            inside = Path(name).relative_to(source.parent.relative_to(ROOT)).as_posix()
+            if inside not in names:
+                yield f"{wheel.name}: without {inside}"
     made = scaffold_sources.copies(ROOT) if package == "berth_sdk" else ()
     for name in made:
         if f"berth_sdk/cli/scaffold/{name}" not in names:
             yield f"{wheel.name}: without the scaffold's {name}"
     for name in names:
-        if not name.startswith((f"{package}/", f"{package}-")):
+        if not name.startswith((f"{package}-", *(f"{one}/" for one in packages))):
             yield f"{wheel.name}: {name} is of no package"
 
 

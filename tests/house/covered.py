@@ -19,7 +19,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.attach.state": "host/attach/test_attached_instance.py",
         "berth_host.cache.generations": "host/cache/test_objects.py",
         "berth_host.cache.node_info": "host/cache/test_cache.py",
-        "berth_host.cache.resources": "host/cache/test_objects.py",
         "berth_host.framework.binding": "host/framework/test_framework.py",
         "berth_host.framework.filtering": "host/framework/test_framework.py",
         "berth_host.framework.scoring": "host/framework/kept/test_keep_answers.py",
@@ -112,6 +111,8 @@ COVERED: Final[dict[str, dict[str, str]]] = {
     WHOLE: {
         "berth_host.queue.reports": "host/queue/test_sort_keys.py",
         "berth_host.attach.host_attachments": "host/app/test_life.py",
+        "berth_host.process.api_server": "host/cli/kubectl/test_command.py",
+        "berth_host.process.late_reviewer": "cluster/test_endpoints.py",
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",
         "berth_host.preemption.evictions": "host/app/test_preemption_crash.py",

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from support.places import ROOT
 
-DISTRIBUTIONS = ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")
+DISTRIBUTIONS = (
+    "host/berth_host",
+    "host/berth_kube",
+    "sdk/berth_sdk",
+    "plugins/berth_plugins",
+    "bench/berth_bench",
+)
 OTHERS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_current_frames", "_value_"}
 """Public names of the standard library, for all their underscores."""
 OF_LIBRARIES = {
@@ -29,7 +35,7 @@ def is_private(name: str) -> bool:
 
 
 def package_of(path: Path, base: Path) -> str:
-    """Return the room of a file: the first folder below its distribution, or the distribution itself."""
+    """Return the room of a file: the first folder below its package, or the package itself."""
     parts = path.relative_to(base).parts
     return f"{base.name}.{parts[0]}" if len(parts) > 1 else base.name
 

@@ -19,9 +19,9 @@ from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
-from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.config.berth.points import POINT_RULES
+from berth_host.model.resources import kind_of
 from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.calls import CALLS

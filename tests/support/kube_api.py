@@ -1,6 +1,6 @@
 """An API server small enough to be wrong on purpose: list, watch, read and write over real HTTP on loopback.
 
-For tests of `cluster/kube` that need what a real API server does not do on demand: forget its history, end
+For tests of `berth_kube` that need what a real API server does not do on demand: forget its history, end
 watches at once, answer a given status, send lines that are no events. The real one: tests/cluster.
 """
 

@@ -62,8 +62,6 @@ class FakeSettings:
     """The settings of the process that `endpoints.secure_port` reads."""
 
     serving: ServingOptions = field(default_factory=ServingOptions)
-    authentication_kubeconfig: str = ""
-    authorization_kubeconfig: str = ""
     flags: Sequence[tuple[str, str]] = ()
     options: HostOptions = field(default_factory=HostOptions)
 
@@ -136,7 +134,7 @@ async def served(
     settings = settings or FakeSettings()
     if process.host is not None:
         settings.options = process.host.options
-    endpoints = make_endpoints(process, None, settings, reviewer=reviewer, **more)
+    endpoints = make_endpoints(process, settings, reviewer=reviewer, **more)
     listening = socket.create_server(("127.0.0.1", 0))
     try:
         await endpoints.start(listening)

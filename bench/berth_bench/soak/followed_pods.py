@@ -10,8 +10,8 @@ import asyncio
 from typing import Any, Final
 
 import orjson
-from berth_host.cluster.kube.client import KubeClient, path_of
 from berth_host.errors.cluster import ClusterError
+from berth_kube.client import KubeClient, path_of
 
 from berth_bench.soak.account import Account
 

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cluster.kube.client import KubeClient, path_of
-from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
+from berth_kube.client import KubeClient, path_of
+from berth_kube.connection import Connection
 
 from berth_bench.soak.account import Account
 from berth_bench.soak.clusters import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from berth_host.cluster.kube.http1 import KEEP_ALIVE_S
+from berth_kube.http1 import KEEP_ALIVE_S
 
 from berth_bench.soak import growth, measures
 from berth_bench.soak.account import Account

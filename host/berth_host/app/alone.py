@@ -29,7 +29,7 @@ from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cache.snapshot_state import SnapshotState
-from berth_host.cluster.watching import GROUP_POLICY, POD_GROUPS, group_gates, judges_coscheduling
+from berth_host.cluster.watching import GROUP_POLICY, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import default_configuration
 from berth_host.cycle.chooser import SmallestName
@@ -44,6 +44,7 @@ from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.null_backend import NoHost
 from berth_host.model.clock import RealClock
+from berth_host.model.resources import POD_GROUPS
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.questions.ask_pod import AboutAttempt, ask_gates, ask_pod

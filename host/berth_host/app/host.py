@@ -20,7 +20,7 @@ from berth_host.app.host_options import HostOptions
 from berth_host.app.parts import HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
-from berth_host.cluster.watching import BUDGETS, POD_GROUPS, ChangeFeed, group_gates, judges_coscheduling
+from berth_host.cluster.watching import BUDGETS, ChangeFeed, group_gates, judges_coscheduling
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.endpoints.pages import ReportsShadow
 from berth_host.errors.state import InvariantError
@@ -30,6 +30,7 @@ from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.internal_error import LoopErrors
+from berth_host.model.resources import POD_GROUPS
 from berth_host.questions.question_notes import note_about_members
 from berth_host.questions.questions import Questions
 from berth_host.questions.simulating import Simulation

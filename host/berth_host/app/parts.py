@@ -33,9 +33,7 @@ from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.cluster.rivals import Rivals
 from berth_host.cluster.watching import (
     BUDGETS,
-    COMPOSITE_POD_GROUPS,
     GROUP_POLICY,
-    POD_GROUPS,
     Watching,
     group_gates,
     judges_coscheduling,
@@ -77,6 +75,7 @@ from berth_host.handle.server import handle_server
 from berth_host.metrics import families
 from berth_host.metrics.plugin_work import CLAIMS
 from berth_host.model.internal_error import InternalError
+from berth_host.model.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from berth_host.observers.attempt_metrics import AttemptMetrics
 from berth_host.observers.attempt_traces import AttemptTraces
 from berth_host.observers.several import observing

@@ -14,8 +14,8 @@ from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from berth_host.config.berth.configuration import BerthPlugin, TlsFiles, Transport
 from berth_host.config.berth.managed_resources import why_without_filter
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
-from berth_host.config.secrets import masked_arguments
 from berth_host.config.source.node import Json
+from berth_host.log.secrets import masked_arguments
 from berth_host.rpc.call_rules import PointPolicy
 
 

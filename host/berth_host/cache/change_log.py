@@ -16,9 +16,9 @@ from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeUsage, StateVersion
 from berth_sdk.tables.object_store import StoredObject
 
-from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
 from berth_host.errors.state import InvariantError
+from berth_host.model.resources import kind_of
 from berth_host.model.state_changes import Lazy, NodeChange, ObjectChange, StateChanges
 
 _MODULUS = 2**53

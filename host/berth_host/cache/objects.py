@@ -15,8 +15,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
 
 from berth_host.cache.generations import Generations
-from berth_host.cache.resources import kind_of
 from berth_host.model.compact_json import compact_json
+from berth_host.model.resources import kind_of
 
 
 class ObjectStores:

@@ -9,8 +9,8 @@ from berth_sdk.tables import ObjectStore, StateVersion
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
-from berth_host.cache.resources import kind_of
 from berth_host.cache.snapshot import Snapshot
+from berth_host.model.resources import kind_of
 from berth_host.model.state_changes import StateChanges
 
 

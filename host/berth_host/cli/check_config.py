@@ -35,8 +35,8 @@ from berth_host.config.decoding.types_v1 import PLUGIN_SETS
 from berth_host.config.default_plugins import MULTI_POINT, WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import configuration_to_json, error_to_json
-from berth_host.config.secrets import masked, masked_arguments, masked_object
 from berth_host.log.hidden import without_hidden
+from berth_host.log.secrets import masked, masked_arguments, masked_object
 from berth_host.plugins.registry import ClassRegistry
 
 _POINTS_AS_THEY_RUN: Final = tuple(point for point in PLUGIN_SETS if point != MULTI_POINT)

@@ -25,11 +25,9 @@ from berth_host.cli.rendering.terminal import Terminal
 from berth_host.cli.simulate import INPUT_OPTIONS, RUN_OPTIONS, finished, prepared, say
 from berth_host.cli.simulation import Finished, Prepared
 from berth_host.cli.strictness import conclude, is_strict
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.copying import ClusterCopy, copy_cluster
-from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.errors.cluster import ClientConfigError, ClusterError, UnreadableClusterError
 from berth_host.process import event_loop
+from berth_host.process.api_server import UserCluster
 
 DIFFERENT: Final = 1
 DEFAULT: Final = "the default configuration"
@@ -105,10 +103,9 @@ def compare(
             say(text)
 
     shared = options | {"started_s": time.time()}
-    copy = None
+    server = ""
     if cluster:
-        copy = _copied(kubeconfig, context)
-        shared["live"] = copy.objects
+        server, shared["live"] = _copied(kubeconfig, context)
     elif kubeconfig or context:
         raise click.UsageError("--kubeconfig and --context go with --cluster, which reads the cluster")
     with reported():
@@ -120,7 +117,7 @@ def compare(
         first = _finished(ready[0], once)
         second = _finished(ready[1], once)
     names = (before or DEFAULT, after or DEFAULT)
-    found = comparison_of(first, second, names, "" if copy is None else copy.server)
+    found = comparison_of(first, second, names, server)
     if output in STRUCTURED:
         click.echo(serialized(found.as_json(), output), nl=False)
     else:
@@ -130,14 +127,14 @@ def compare(
     sys.exit(DIFFERENT if found.differs else 0)
 
 
-def _copied(kubeconfig: str, context: str) -> ClusterCopy:
-    """Return the objects of the cluster. Exits with 2 if they cannot be read."""
+def _copied(kubeconfig: str, context: str) -> tuple[str, Callable[[], list[dict[str, Any]]]]:
+    """Return the API server's URL, and what returns its objects. Exits with 2 if they cannot be read."""
     try:
-        config = UserConfig.find(kubeconfig, context, instead="")
-        connection = Connection(kubeconfig=config.path, context=config.context, user_agent="berth-compare")
-        return event_loop.run(copy_cluster(connection))
+        found = UserCluster.find(kubeconfig, context, user_agent="berth-compare", instead="")
+        copy = event_loop.run(found.copied())
     except (ClientConfigError, ClusterError, UnreadableClusterError) as err:
         fail(str(err))
+    return copy.server, copy.objects
 
 
 def _finished(ready: Prepared, once: Callable[[str], None]) -> Finished:

@@ -18,12 +18,12 @@ from berth_host.config.berth.decoding import decode_berth
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.decoding.types_v1 import API_VERSION, GROUP, KIND
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
-from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.errors import ConfigurationError, Finding, errors_without_secrets
 from berth_host.config.loading import load_berth_configuration
-from berth_host.config.secrets import errors_without_secrets, masked_object, secrets_of, without_secrets
 from berth_host.config.source.documents import Documents, read_documents
 from berth_host.config.source.node import Json, SourceError, SourceNode
 from berth_host.log.hidden import hide
+from berth_host.log.secrets import masked_object, secrets_of, without_secrets
 from berth_host.older_config.conversion import Converter
 from berth_host.older_config.leaving_out import leave_out
 from berth_host.older_config.table import COMPONENT_FORMS, Form

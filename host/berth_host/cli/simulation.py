@@ -28,13 +28,14 @@ from berth_host.cluster.memory.manifests.loading import Loaded, load
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.cluster.port import WatchEvent
-from berth_host.cluster.watching import RESOURCE_OF_GATE, group_gates
+from berth_host.cluster.watching import group_gates
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.extenders.client import ExtenderName
 from berth_host.metrics.series import instant_s
 from berth_host.model.clock import ManualClock
+from berth_host.model.resources import RESOURCE_OF_GATE
 from berth_host.simulation.settle import NEVER_FLUSHED_S, Settling
 
 Asks = Callable[[Host], Awaitable[None]]

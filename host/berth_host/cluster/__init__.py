@@ -1,1 +1,1 @@
-"""The cluster behind an interface (`port`): `memory` is the embedded cluster, `kube` a real one."""
+"""The cluster behind an interface (`port`): `memory` is the embedded cluster, `berth_kube` a real one."""

@@ -22,10 +22,9 @@ from berth_host.cluster.port import ClusterPort, EventRecord, WatchEvent
 from berth_host.errors.cluster import ClusterError, NotFoundError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, sleep
+from berth_host.model.resources import COSCHEDULING_GROUPS
 
 log = get_logger()
-POD_GROUPS: Final = "scheduling.x-k8s.io/podgroups"
-"""The resource, which is also the kind of its watch events."""
 PENDING: Final = "Pending"
 SCHEDULING: Final = "Scheduling"
 RUNNING: Final = "Running"
@@ -123,7 +122,7 @@ class PodGroupStatuses:
         """Take one change of a pod or of a PodGroup; every other kind is ignored."""
         if event.kind == "Pod":
             self._handle_pod(event)
-        elif event.kind == POD_GROUPS:
+        elif event.kind == COSCHEDULING_GROUPS:
             self._handle_group(event)
 
     def _handle_group(self, event: WatchEvent) -> None:
@@ -240,7 +239,9 @@ class PodGroupStatuses:
             return
         ref = content.ref
         try:
-            written = await self._cluster.patch(POD_GROUPS, ref, {"status": patch}, subresource="status")
+            written = await self._cluster.patch(
+                COSCHEDULING_GROUPS, ref, {"status": patch}, subresource="status"
+            )
         except NotFoundError:
             return
         except ClusterError:

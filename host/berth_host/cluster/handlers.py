@@ -24,7 +24,6 @@ from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, Po
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.changes import event_resource, node_changes, nomination_changed, pod_changes
-from berth_host.cluster.coscheduling import POD_GROUPS as COSCHEDULING_GROUPS
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.cluster.readable_part import readable_part
@@ -34,6 +33,7 @@ from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.model.compact_json import json_bytes
+from berth_host.model.resources import COSCHEDULING_GROUPS
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted, label_of, reservation_freed
 from berth_host.queue.scheduling_queue import SchedulingQueue
 

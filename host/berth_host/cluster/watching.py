@@ -17,11 +17,10 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor
 
-from berth_host.cache.resources import KIND_OF_RESOURCE
-from berth_host.cluster.coscheduling import POD_GROUPS as COSCHEDULING_GROUPS
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.cluster import UnavailableError
+from berth_host.model.resources import COSCHEDULING_GROUPS, KIND_OF_RESOURCE, RESOURCE_OF_GATE
 from berth_host.queue.events import WILDCARD
 from berth_host.queue.registrations import REJECTING_POINTS, Registration, registrations_of
 from berth_host.rpc.client import PluginClient
@@ -33,15 +32,8 @@ BUDGETS: Final = "policy/poddisruptionbudgets"
 """The host's preemption, which any PostFilter plugin may call, reads PodDisruptionBudgets."""
 NAMESPACES: Final = "namespaces"
 """The host reads namespaces if the scope of a plugin has a namespaceSelector."""
-POD_GROUPS: Final = "GenericWorkload"
-COMPOSITE_POD_GROUPS: Final = "CompositePodGroup"
 GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
 """The feature gate with which the group says whether it preempts, instead of its pods."""
-RESOURCE_OF_GATE: Final = {
-    POD_GROUPS: "scheduling.k8s.io/podgroups",
-    COMPOSITE_POD_GROUPS: "scheduling.k8s.io/compositepodgroups",
-}
-"""The resources of pod groups, by the feature gate that makes the host read them."""
 _BY_GATE: Final = frozenset(RESOURCE_OF_GATE.values())
 _RESOURCE_OF_KIND: Final = {kind: resource for resource, kind in KIND_OF_RESOURCE.items()} | {"Node": "nodes"}
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
 from berth_host.config.source.node import Json
+from berth_host.log.secrets import hider_of
 
 ErrorKind = Literal["decode", "validation", "profile"]
 
@@ -109,6 +111,19 @@ def together(first: ConfigurationError, *others: ConfigurationError) -> Configur
     joint = ConfigurationError(first.kind, findings, source=first.source, config=first.config)
     joint.warnings = first.warnings
     return joint
+
+
+@contextmanager
+def errors_without_secrets(text: str) -> Iterator[None]:
+    """Take the secrets of a configuration's text out of the errors about it."""
+    try:
+        yield
+    except ConfigurationError as err:
+        shown = hider_of(text)
+        findings = [replace(finding, message=shown(finding.message)) for finding in err.findings]
+        clean = ConfigurationError(err.kind, findings, source=err.source, config=err.config)
+        clean.warnings = tuple(map(shown, err.warnings))
+        raise clean from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

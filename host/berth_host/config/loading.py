@@ -27,16 +27,16 @@ from berth_host.config.decoding.types_v1 import API_VERSION, KIND, KubeScheduler
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.config.defaulting import DefaultedScheduler, apply_defaults
 from berth_host.config.emulation import Emulation, emulation_of
-from berth_host.config.errors import ConfigurationError, Finding, together
+from berth_host.config.errors import ConfigurationError, Finding, errors_without_secrets, together
 from berth_host.config.feature_gates import FeatureGates, resolve_feature_gates
 from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.config.profiles.building import build_profiles, extender_warnings
 from berth_host.config.profiles.expansion import ProfileError
 from berth_host.config.profiles.registry import plugin_registry
-from berth_host.config.secrets import errors_without_secrets, secrets_of
 from berth_host.config.source.documents import Documents, read_documents, read_rest
 from berth_host.config.source.node import Json, SourceError, SourceNode
 from berth_host.log.hidden import hide
+from berth_host.log.secrets import secrets_of
 
 _NO_PLUGINS: Final[Mapping[str, frozenset[str]]] = {}
 _NO_GATES: Final[Mapping[str, bool]] = {}

@@ -71,7 +71,7 @@ log = get_logger()
 
 
 class Reviewer(Protocol):
-    """The API server's reviews of users (`cluster.kube.reviews`). The calls raise ReviewError."""
+    """The API server's reviews of users (`berth_kube.reviews`). The calls raise ReviewError."""
 
     async def user_of(self, token: str) -> User | None:
         """Return the token's user by a TokenReview; None if the token is not valid."""

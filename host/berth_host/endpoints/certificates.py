@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth_host.config.errors import nearest
-from berth_host.config.in_memory import load_pair
 from berth_host.endpoints.access import Certificate
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors.endpoints import EndpointError
+from berth_host.model.in_memory import load_pair
 from berth_host.model.user import ClientTrust
 
 PAIR_NAME: Final = "kube-scheduler"

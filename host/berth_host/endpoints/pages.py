@@ -16,7 +16,6 @@ from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
 from berth_host.attach.state import ATTACHED, NOT_NEEDED
 from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.secrets import masked
 from berth_host.endpoints.request_response import Answer, Request, as_json, failure, not_found
 from berth_host.endpoints.watching import PERIOD_S, Listed, Watches
 from berth_host.errors.endpoints import QuestionError, UnknownObjectError
@@ -30,6 +29,7 @@ from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuer
 from berth_host.explain.simulated import SimulationAsked
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
+from berth_host.log.secrets import masked
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
 from berth_host.plugins.clients import Clients

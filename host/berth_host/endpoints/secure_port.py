@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_host import log
 from berth_host.attach.state import State
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.reviews import KubeReviewer
-from berth_host.cluster.port import ClusterPort
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
-from berth_host.config.secrets import masked_object
-from berth_host.endpoints.access import NoReviewer, Reviewer
+from berth_host.endpoints.access import Reviewer
 from berth_host.endpoints.debugging import PREFIX, Flagz, Profiling, Statusz, verbosity
 from berth_host.endpoints.health import PING, Check
 from berth_host.endpoints.options import ServingOptions
@@ -33,11 +27,11 @@ from berth_host.endpoints.server import EndpointServer
 from berth_host.endpoints.ui import PATH as UI_PATH
 from berth_host.endpoints.ui import PREFIX as UI
 from berth_host.endpoints.ui import Ui
+from berth_host.log.secrets import masked_object
 from berth_host.metrics import families
 from berth_host.metrics.exposition import CONTENT_TYPE, OPEN_METRICS, Exposition, wants_open_metrics
 from berth_host.metrics.pod_resources import pod_resources_text
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
-from berth_host.model.user import ClientTrust, User
 
 if TYPE_CHECKING:
     from berth_host.endpoints.query_service import QueryService
@@ -47,11 +41,6 @@ NOT_SYNCED: Final = "handlers are not fully synchronized"
 
 class ServedHost(HostOnPages, Protocol):
     """The parts of the host that the pages show."""
-
-    @property
-    def adapter(self) -> ClusterPort:
-        """The port to the cluster that the host was given."""
-        ...
 
     def absent_plugins(self) -> Sequence[str]:
         """Return the required plugins that cannot be called."""
@@ -68,7 +57,7 @@ class OptionsOfHosts(Protocol):
 
 
 class Election(Protocol):
-    """The leader election (`cluster.kube.lease.LeaderElector`)."""
+    """The leader election (`berth_kube.lease.LeaderElector`)."""
 
     def complaint(self) -> str:
         """Return the problem with the renewal of the Lease; "" if there is none."""
@@ -118,16 +107,6 @@ class Settings(Protocol):
         ...
 
     @property
-    def authentication_kubeconfig(self) -> str:
-        """The path of the kubeconfig for TokenReviews; empty: the scheduler's own kubeconfig."""
-        ...
-
-    @property
-    def authorization_kubeconfig(self) -> str:
-        """The path of the kubeconfig for SubjectAccessReviews; empty: the scheduler's own kubeconfig."""
-        ...
-
-    @property
     def flags(self) -> Iterable[tuple[str, str]]:
         """Names and values for `/flagz`."""
         ...
@@ -139,52 +118,42 @@ class Settings(Protocol):
 
 
 class Endpoints:
-    """The server, the query service beside it, and the clients that review the users of both."""
+    """The server, and the query service beside it."""
 
-    def __init__(self, server: EndpointServer, reviewer: LateReviewer | None, query: QueryServer) -> None:
+    def __init__(self, server: EndpointServer, query: QueryServer) -> None:
         self.server = server
         self.query = query
-        self._reviewer = reviewer
+
+    @property
+    def listens(self) -> bool:
+        """True if the server or the query service has a port."""
+        return bool(self.server.options.port or self.server.options.query_port)
 
     async def start(self, listening: socket.socket | None = None) -> None:
         """Listen on `listening`, or on the port of the options; do nothing if that port is 0. Start the query
         service, if it has a port.
 
-        Raises EndpointError and ClientConfigError.
+        Raises EndpointError.
         """
         options = self.server.options
-        if self._reviewer is not None and (listening is not None or options.port or options.query_port):
-            await self._reviewer.open()
         await self.server.start(listening)
         if options.query_port:
             address = options.query_address or options.bind_address
             await self.query.start(address, options.query_port, self.server.certificate())
 
     async def stop(self) -> None:
-        """Stop both servers and close the clients. Has no effect without `start`."""
+        """Stop both servers. Has no effect without `start`."""
         await self.query.stop()
         await self.server.stop()
-        if self._reviewer is not None:
-            await self._reviewer.close()
 
 
-def make_endpoints(
-    process: Observed,
-    client: KubeClient | None,
-    settings: Settings,
-    *,
-    reviewer: Reviewer | None = None,
-) -> Endpoints:
+def make_endpoints(process: Observed, settings: Settings, *, reviewer: Reviewer | None = None) -> Endpoints:
     """Make the server with all pages.
 
-    `client`: the API server that reviews users. `reviewer`: reviews users in its place. Without either, no
-    user is known, and only the health pages can be read. Raises EndpointError for options that contradict
-    each other.
+    `reviewer`: reviews users; None: no user is known, and only the health pages can be read. Raises
+    EndpointError for options that contradict each other.
     """
     metrics = settings.options.metrics
-    late = None
-    if reviewer is None and client is not None:
-        reviewer = late = LateReviewer(client, settings)
     server = EndpointServer(settings.serving, reviewer, metrics.connections)
     _add_checks(server, process)
     _add_pages(server, process, metrics, dict(settings.flags))
@@ -196,15 +165,10 @@ def make_endpoints(
     if process.configuration.scheduler.enable_profiling:
         server.add_route(PREFIX, Profiling().answer)
         server.add_page("/debug/flags/v", verbosity(lambda value: log.change_level(log.level_of(value))))
-    cluster = None if process.host is None else process.host.adapter
-    if isinstance(cluster, KubeCluster):
-        _show_cluster(metrics, cluster)
     if process.elector is not None:
         name = process.configuration.scheduler.leader_election.resource_name
         metrics.read(families.MASTER_STATUS, lambda: [((name,), int(process.is_leading))])
-    return Endpoints(
-        server, late, QueryServer(lambda: _queries(process, server), metrics=metrics.connections)
-    )
+    return Endpoints(server, QueryServer(lambda: _queries(process, server), metrics=metrics.connections))
 
 
 def _queries(process: Observed, server: EndpointServer) -> QueryService:
@@ -212,20 +176,6 @@ def _queries(process: Observed, server: EndpointServer) -> QueryService:
     from berth_host.endpoints.query_service import QueryService, ReviewingGate
 
     return QueryService(process, ReviewingGate(server.authentication, server.authorization))
-
-
-def _show_cluster(metrics: SchedulerMetrics, cluster: KubeCluster) -> None:
-    """Show the Events that were not written, and the failures of watches, as metrics."""
-    dropped = cluster.events.dropped
-    metrics.read(families.EVENTS_DROPPED, lambda: [((cause,), count) for cause, count in dropped.items()])
-    metrics.read(families.WATCH_TROUBLE, lambda: _watch_trouble(cluster))
-
-
-def _watch_trouble(cluster: KubeCluster) -> Iterator[tuple[tuple[str, ...], float]]:
-    for resource, informer in cluster.informers.items():
-        yield (resource, "reconnected"), informer.reconnect_count
-        yield (resource, "listed"), informer.relist_count
-        yield (resource, "unreadable"), informer.broken_count
 
 
 def _add_checks(server: EndpointServer, process: Observed) -> None:
@@ -319,45 +269,3 @@ def _add_pages(
 async def _metrics(request: Request, made: Callable[[], Awaitable[bytes]]) -> Answer:
     """Return the metrics as text; for HEAD an empty body, without reading the metrics."""
     return Answer(b"" if request.method == "HEAD" else await made(), CONTENT_TYPE)
-
-
-class LateReviewer:
-    """A `KubeReviewer` with the clients of the kubeconfigs, which are opened when the server starts."""
-
-    def __init__(self, client: KubeClient, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-        self._opened: list[KubeClient] = []
-        self._reviewer: Reviewer = NoReviewer()
-
-    async def open(self) -> None:
-        """Open the clients. Raises ClientConfigError for a kubeconfig that is wrong."""
-        settings = self._settings
-        authentication = await self._client_of(settings.authentication_kubeconfig)
-        authorization = await self._client_of(settings.authorization_kubeconfig)
-        self._reviewer = KubeReviewer(authentication, authorization)
-
-    async def close(self) -> None:
-        """Close the clients that `open` opened."""
-        for client in self._opened:
-            await client.close()
-        self._opened.clear()
-
-    async def _client_of(self, kubeconfig: str) -> KubeClient:
-        if not kubeconfig:
-            return self._client
-        client = await KubeClient.open(Connection(kubeconfig=kubeconfig), self._client.metrics)
-        self._opened.append(client)
-        return client
-
-    async def user_of(self, token: str) -> User | None:
-        """Return the token's user; see `Reviewer`."""
-        return await self._reviewer.user_of(token)
-
-    async def may(self, user: User, verb: str, path: str) -> bool:
-        """Return True if the user has the right; see `Reviewer`."""
-        return await self._reviewer.may(user, verb, path)
-
-    async def trust(self) -> ClientTrust:
-        """Return the CAs of client certificates; see `Reviewer`."""
-        return await self._reviewer.trust()

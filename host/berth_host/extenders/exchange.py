@@ -32,8 +32,8 @@ from yarl import URL
 
 from berth_host.config.checks.extender_tls import load_client_pair
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
-from berth_host.config.secrets import masked
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
+from berth_host.log.secrets import masked
 from berth_host.metrics.series import instant_s
 from berth_host.model.no_proxy import goes_direct
 

@@ -26,12 +26,12 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.config.decoding.types_v1 import Extender
-from berth_host.config.secrets import masked
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.extenders import answers
 from berth_host.extenders.client import ExtenderClient, names_of
 from berth_host.extenders.requests import Bodies
 from berth_host.framework.score_table import PluginScores, ScoreTable
+from berth_host.log.secrets import masked
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.cycle import Cycle

@@ -1,4 +1,4 @@
-"""The rest_client_* families: requests to the API server. `cluster.kube` writes them.
+"""The rest_client_* families: requests to the API server. `berth_kube.client` writes them.
 
 Source: component-base `metrics/prometheus/restclient/metrics.go`, v1.36.
 """

@@ -1,6 +1,6 @@
 """`goes_direct`: whether a request goes to its server without a proxy, by NO_PROXY and Go's rules.
 
-Used by `cluster.kube.credentials` and `extenders.exchange`. `urllib.request.proxy_bypass` knows no networks
+Used by `berth_kube.credentials` and `extenders.exchange`. `urllib.request.proxy_bypass` knows no networks
 such as 10.96.0.0/12, and would send requests to this machine through the proxy.
 Source: golang.org/x/net `http/httpproxy`, v0.40.
 """

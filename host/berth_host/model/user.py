@@ -1,4 +1,4 @@
-"""A user of the secure port, and the CAs of client certificates. For `endpoints` and `cluster.kube`."""
+"""A user of the secure port, and the CAs of client certificates. For `endpoints` and `berth_kube`."""
 
 from __future__ import annotations
 

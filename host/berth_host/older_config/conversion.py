@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from berth_host.config.decoding.types_v1 import GROUP, KIND
-from berth_host.config.errors import ConfigurationError, Finding
+from berth_host.config.errors import ConfigurationError, Finding, errors_without_secrets
 from berth_host.config.loading import Conversion
-from berth_host.config.secrets import errors_without_secrets, secrets_of
 from berth_host.config.source.documents import read_documents
 from berth_host.config.source.node import SourceError, SourceNode
 from berth_host.log.hidden import hide
+from berth_host.log.secrets import secrets_of
 from berth_host.older_config.component import POLICY_KEY, PolicySources, ReadConfigMap, convert_component
 from berth_host.older_config.nodes import field_of, text_of
 from berth_host.older_config.policy import PolicyParts, convert_policy, policy_parts

@@ -20,20 +20,20 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from berth_kube.access import check_lists, contact, forbidden, refusal, rights
+from berth_kube.client import KubeClient
+from berth_kube.cluster import KubeCluster
+from berth_kube.connection import Connection
+from berth_kube.informer import Keeps
+from berth_kube.lease import ElectorOptions, LeaderElector
+from berth_kube.lease_client import KubeLeases
+
 from berth_host.app import Host, HostOptions
 from berth_host.app.reload import reload
-from berth_host.cluster.kube.access import check_lists, contact, forbidden, refusal, rights
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.informer import Keeps
-from berth_host.cluster.kube.lease import ElectorOptions, LeaderElector
-from berth_host.cluster.kube.lease_client import KubeLeases
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.decoding.types_v1 import Extender
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import completed_document
-from berth_host.config.secrets import masked_object
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.secure_port import Endpoints, make_endpoints
 from berth_host.errors import HostError
@@ -41,8 +41,12 @@ from berth_host.errors.cluster import ForbiddenError, InvalidError, Unauthorized
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.listening.descriptors import raise_descriptor_limit
 from berth_host.log import get_logger
+from berth_host.log.secrets import masked_object
 from berth_host.metrics import families
 from berth_host.process.cache_debugger import dump
+from berth_host.process.cluster_metrics import show_cluster
+from berth_host.process.late_reviewer import LateReviewer
+from berth_host.process.lease_settings import check_settings
 from berth_host.process.signals import Signals
 from berth_host.shadow.host import ShadowHost
 from berth_host.shadow.record import ShadowRecord
@@ -181,10 +185,20 @@ class SchedulerProcess:
         if self.configuration.scheduler.leader_election.leader_elect:
             elector = await self._prepare_election(closing)
             cluster.lease_has_run_out = lambda: elector.has_run_out
-        endpoints = self._endpoints = make_endpoints(self, client, self._settings)
+        show_cluster(options.metrics, cluster)
+        await self._listen(client, closing)
+        return client
+
+    async def _listen(self, client: KubeClient, closing: AsyncExitStack) -> None:
+        """Start the secure port, whose users the API server of `client` reviews."""
+        settings = self._settings
+        reviewer = LateReviewer(client, settings.authentication_kubeconfig, settings.authorization_kubeconfig)
+        closing.push_async_callback(reviewer.close)
+        endpoints = self._endpoints = make_endpoints(self, settings, reviewer=reviewer)
+        if endpoints.listens:
+            await reviewer.open()
         closing.push_async_callback(endpoints.stop)
         await endpoints.start()
-        return client
 
     async def _close_plugins(self) -> None:
         """Close the plugins of a host that was made. Has no effect on one that has stopped."""
@@ -193,6 +207,10 @@ class SchedulerProcess:
     async def _prepare_election(self, closing: AsyncExitStack) -> LeaderElector:
         settings = self.configuration.scheduler.leader_election
         clock, metrics = self._settings.options.clock, self._settings.options.metrics
+        try:
+            check_settings(settings)
+        except ValueError as err:
+            raise ProcessError(f"leaderElection: {err}") from err
         # A client of its own, so that a renewal never waits behind bindings.
         client = await KubeClient.open(self._connection(), metrics.rest_client)
         leases = KubeLeases(client, settings, self.configuration.profiles[0].scheduler_name, clock)
@@ -205,10 +223,7 @@ class SchedulerProcess:
             metrics.read(families.SLOW_PATH, lambda: [(name, count)])
 
         options = ElectorOptions(clock=clock, on_leading=self._set_leading, on_slow_path=read_again)
-        try:
-            self.elector = LeaderElector(leases, self.identity, settings, options)
-        except ValueError as err:
-            raise ProcessError(f"leaderElection: {err}") from err
+        self.elector = LeaderElector(leases, self.identity, settings, options)
         return self.elector
 
     async def _before_end(self, work: Coroutine[Any, Any, T]) -> T:

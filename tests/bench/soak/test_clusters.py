@@ -8,9 +8,9 @@ import pytest
 from berth_bench.soak.account import Account
 from berth_bench.soak.clusters import CUT, embedded_cluster
 from berth_bench.versus.objects import node, pod
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.connection import Connection
 from berth_host.errors.cluster import UnavailableError
+from berth_kube.client import KubeClient
+from berth_kube.connection import Connection
 
 BINDING = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
 PODS = "/api/v1/namespaces/default/pods"

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from berth_host.config.secrets import masked, masked_arguments, without_secrets
 from berth_host.log.hidden import MASK
+from berth_host.log.secrets import masked, masked_arguments, without_secrets
 from support import input_samples as samples
 from support.any_command import Shot, fire
 from support.manifest_objects import pod_object

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from berth_host.cluster.coscheduling import POD_GROUPS, Member, PodGroupStatuses, next_status
+from berth_host.cluster.coscheduling import Member, PodGroupStatuses, next_status
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.model.clock import ManualClock
+from berth_host.model.resources import COSCHEDULING_GROUPS
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from support.faulty_cluster import Fault, Faults, FaultyCluster
@@ -75,7 +76,7 @@ class Scene:
         self.statuses = PodGroupStatuses(self.faulty, self.clock, "berth")
 
     async def __aenter__(self) -> Scene:
-        await self.cluster.start(self.statuses.handle, ["pods", POD_GROUPS])
+        await self.cluster.start(self.statuses.handle, ["pods", COSCHEDULING_GROUPS])
         self.statuses.begin()
         return self
 
@@ -109,7 +110,7 @@ class Scene:
         while not (self.statuses.is_idle and self.cluster.undelivered_count == 0):
             await asyncio.sleep(0)
             self.clock.advance_to(self.clock.monotonic_s() + 0.1)
-        found = self.cluster.server.get(POD_GROUPS, ObjectRef(name="nginx", namespace="web"))
+        found = self.cluster.server.get(COSCHEDULING_GROUPS, ObjectRef(name="nginx", namespace="web"))
         assert found is not None
         return dict(found.get("status") or {})
 
@@ -140,7 +141,10 @@ async def test_pods_that_ended_before_this_host_led_are_counted() -> None:
     async with Scene() as scene:
         group = scene.group()
         scene.cluster.server.patch(
-            POD_GROUPS, group.ref, {"status": {"phase": "Running", "running": 3}}, subresource="status"
+            COSCHEDULING_GROUPS,
+            group.ref,
+            {"status": {"phase": "Running", "running": 3}},
+            subresource="status",
         )
         for i, phase in enumerate(["Running", "Succeeded", "Succeeded"]):
             scene.pod(f"m{i}", phase)
@@ -171,7 +175,7 @@ async def test_group_that_took_two_days_to_begin_is_left_alone_and_told_of() -> 
     async with Scene() as scene:
         group = scene.group(creationTimestamp="2027-01-01T00:00:00Z")
         late = {"status": {"phase": "Pending", "scheduleStartTime": "2027-02-01T00:00:00Z"}}
-        scene.cluster.server.patch(POD_GROUPS, group.ref, late, subresource="status")
+        scene.cluster.server.patch(COSCHEDULING_GROUPS, group.ref, late, subresource="status")
         for i in range(3):
             scene.pod(f"m{i}")
         assert (await scene.status())["phase"] == "Pending"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_host.cluster.coscheduling import POD_GROUPS
 from berth_host.cluster.port import WatchEvent
 from berth_host.cycle.attempt import Failure
+from berth_host.model.resources import COSCHEDULING_GROUPS
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sdk.status import Status
@@ -146,7 +146,7 @@ def their_group(host: WatchedHost, least: int = 2) -> None:
         "metadata": {"name": "g", "namespace": "default", "uid": "uid-g"},
         "spec": {"minMember": least},
     }
-    host.shows(POD_GROUPS, item)
+    host.shows(COSCHEDULING_GROUPS, item)
 
 
 @pytest.fixture

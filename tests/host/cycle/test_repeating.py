@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.cluster.kube.answers import error_of
 from berth_host.cycle.repeating import TRIES, RepeatingBinder
 from berth_host.errors.cluster import (
     ClusterError,
@@ -15,6 +14,7 @@ from berth_host.errors.cluster import (
     TooManyRequestsError,
     UnavailableError,
 )
+from berth_kube.answers import error_of
 from berth_sdk.kube_object import ObjectRef
 
 POD = ObjectRef(name="web", namespace="default", uid="u")

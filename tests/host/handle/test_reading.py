@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import grpc
 import pytest
-from berth_host.cache.resources import kind_of
 from berth_host.handle.reading import StateReader
 from berth_host.handle.service import MAX_READS
+from berth_host.model.resources import kind_of
 from berth_host.rpc import state_codec
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.plugin.v1 import common_pb2 as pb

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import berth_host
+import berth_kube
 import pytest
 from berth_host.log import EVENTS
 
@@ -40,7 +41,8 @@ def events_in(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
 
 
 def used() -> Iterator[str]:
-    for path in Path(str(berth_host.__file__)).parent.rglob("*.py"):
+    packages = [Path(str(package.__file__)).parent for package in (berth_host, berth_kube)]
+    for path in [path for package in packages for path in package.rglob("*.py")]:
         for line, name in events_in(ast.parse(path.read_text())):
             # A choice between two constants is fine, anything computed is not.
             choices = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]

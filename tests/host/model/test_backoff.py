@@ -6,8 +6,8 @@ import random
 
 import pytest
 from berth_host.attach.retrying import attach_backoff
-from berth_host.cluster.kube.limiter import request_backoff
 from berth_host.model.backoff import Backoff
+from berth_kube.limiter import request_backoff
 
 
 class Bounds(random.Random):

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from berth_host.cluster.kube.lease_record import LABEL
+from berth_host.model.lease_record import LABEL
 
 Json = dict[str, Any]
 _MISSING: Final = "<nothing>"

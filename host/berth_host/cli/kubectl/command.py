@@ -21,14 +21,13 @@ from berth_host import log
 from berth_host.cli.commands import INTERRUPTED, LOOKS_EVERY_S, SETTINGS, Commands, Listed
 from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.passing import Passing
-from berth_host.cli.kubectl.target import finding_options, server_options, target
+from berth_host.cli.kubectl.target import cluster_of, finding_options, server_options, target
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.cli.ui import address_text, port_option, stop_request
-from berth_host.cluster.kube.user_config import UserConfig
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.errors.endpoints import EndpointError
@@ -255,7 +254,7 @@ def _context_namespace(options: Mapping[str, Any]) -> str:
     if options["server"] and not (options["kubeconfig"] or options["context"]):
         return "default"
     try:
-        return UserConfig.find(options["kubeconfig"], options["context"]).namespace
+        return cluster_of(options).namespace
     except ClientConfigError as err:
         raise AskError(str(err), BAD_USAGE) from err
 

@@ -24,13 +24,10 @@ from berth_sdk.wire.verification import verify_as_go
 
 from berth_host.cli.kubectl.asking import BAD_USAGE, UNREACHABLE, AskError, Target
 from berth_host.cli.kubectl.port_forward import forwarded
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.connection import Connection
-from berth_host.cluster.kube.credentials import Credentials
-from berth_host.cluster.kube.lease_record import API_VERSION, LABEL, LeaseRecord, label_value
-from berth_host.cluster.kube.user_config import UserConfig
-from berth_host.config.secrets import masked
 from berth_host.errors.cluster import ClientConfigError, ClusterError
+from berth_host.log.secrets import masked
+from berth_host.model.lease_record import API_VERSION, LABEL, LeaseRecord, label_value
+from berth_host.process.api_server import UserCluster
 
 SELECTOR: Final = "app.kubernetes.io/name=berth"
 _LEASES: Final = f"/apis/{API_VERSION}"
@@ -39,7 +36,7 @@ _HOST_NAME_LENGTH: Final = 63
 
 
 class ApiClient(Protocol):
-    """The part of `cluster.kube.client.KubeClient` that this module needs."""
+    """The part of `berth_kube.client.KubeClient` that this module needs."""
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None
@@ -247,14 +244,10 @@ async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
         if options["server"]:
             yield await _named(options)
             return
-        config = UserConfig.find(options["kubeconfig"], options["context"])
-        connection = Connection(kubeconfig=config.path, context=config.context, user_agent="kubectl-berth")
-        client = await KubeClient.open(connection)
-        try:
+        cluster = cluster_of(options)
+        async with cluster.client() as client:
             namespace, pod = await leader_pod(client, options["lease"], options["selector"])
-        finally:
-            await client.close()
-        authorization, context = await _credentials(options, connection)
+        authorization, context = await _credentials(options, cluster)
         # The certificate is for another name than loopback's, or self-signed. The API server and the kubelet
         # ensure that the port leads to the pod.
         context.check_hostname = False
@@ -270,6 +263,11 @@ async def target(options: Mapping[str, Any]) -> AsyncIterator[Target]:
             )
     except ClientConfigError as err:
         raise AskError(str(err), BAD_USAGE) from err
+
+
+def cluster_of(options: Mapping[str, Any]) -> UserCluster:
+    """Return the cluster that the options choose. Raises ClientConfigError."""
+    return UserCluster.find(options["kubeconfig"], options["context"], user_agent="kubectl-berth")
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -296,11 +294,9 @@ def _is_url(text: str) -> bool:
 
 
 async def _named(options: Mapping[str, Any]) -> Target:
-    connection = None
-    if options["kubeconfig"] or options["context"]:
-        config = UserConfig.find(options["kubeconfig"], options["context"])
-        connection = Connection(kubeconfig=config.path, context=config.context)
-    authorization, context = await _credentials(options, connection)
+    is_user_named = options["kubeconfig"] or options["context"]
+    cluster = cluster_of(options) if is_user_named else None
+    authorization, context = await _credentials(options, cluster)
     if options["insecure_skip_tls_verify"]:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -308,9 +304,7 @@ async def _named(options: Mapping[str, Any]) -> Target:
     return Target(url=url, title=str(masked(url)), context=context, authorization=authorization)
 
 
-async def _credentials(
-    options: Mapping[str, Any], connection: Connection | None
-) -> tuple[str, ssl.SSLContext]:
+async def _credentials(options: Mapping[str, Any], cluster: UserCluster | None) -> tuple[str, ssl.SSLContext]:
     """Return the Authorization header, and TLS settings with the client certificate, if any.
 
     Options take precedence over the kubeconfig. The trusted CA is that of --certificate-authority or of the
@@ -320,11 +314,7 @@ async def _credentials(
     context = verify_as_go(
         _read("--certificate-authority", lambda: ssl.create_default_context(cafile=authority or None))
     )
-    authorization = ""
-    if connection is not None:
-        known = await Credentials.open(connection)
-        authorization = known.authorization
-        known.show_certificate_in(context)
+    authorization = "" if cluster is None else await cluster.show_user_in(context)
     if options["client_certificate"]:
         pair = options["client_certificate"], options["client_key"]
         _read("--client-certificate", lambda: context.load_cert_chain(*pair))

@@ -24,19 +24,17 @@ from berth_host.cli import configuration, standard_input
 from berth_host.cli.scheduler.flag_kinds import UVLOOP, emulated_version, gate_values
 from berth_host.cli.scheduler.flags import FLAGS, shown
 from berth_host.cli.scheduler.parsing import FlagError, ParsedFlags
-from berth_host.cluster.kube import lease_settings
-from berth_host.cluster.kube.config_maps import read_config_map
-from berth_host.cluster.kube.connection import Connection
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.errors import ConfigurationError, Finding
 from berth_host.config.loading import Overrides
-from berth_host.config.secrets import masked
 from berth_host.endpoints.options import ServingOptions
+from berth_host.log.secrets import masked
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.model.clock import RealClock
 from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
-from berth_host.process import event_loop
+from berth_host.process import event_loop, lease_settings
+from berth_host.process.api_server import read_config_map
 from berth_host.process.process import ProcessSettings
 from berth_host.shadow.record import ShadowRecord
 from berth_host.yaml.encoding import read_text
@@ -86,12 +84,13 @@ def loaded(
 def _config_map(flags: ParsedFlags, namespace: str, name: str, kubeconfig: str) -> Mapping[str, str]:
     """Return the data of a ConfigMap of the scheduler's cluster. Raises HostError."""
     master = flags.text("master")
-    connection = Connection(
+    return read_config_map(
+        namespace,
+        name,
         kubeconfig=kubeconfig or ("" if master else kubeconfig_of_environment()),
         master=master,
         user_agent=user_agent(),
     )
-    return read_config_map(connection, namespace, name)
 
 
 def kubeconfig_of_environment() -> str:

@@ -34,7 +34,7 @@ class Kind:
 
     @property
     def watch_kind(self) -> str:
-        """The kind of its watch events, as for `cluster.kube`: a custom one has the resource's name."""
+        """The kind of its watch events, as for `berth_kube`: a custom one has the resource's name."""
         return self.resource if self.is_custom else self.kind
 
     def key(self, namespace: str, name: str) -> str:

@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
-from berth_host.config.in_memory import load_pair
+from berth_host.model.in_memory import load_pair
 
 
 class ExtenderTlsError(Exception):

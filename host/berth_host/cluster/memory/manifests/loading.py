@@ -23,9 +23,9 @@ from berth_host.cluster.memory.manifests.documents import DocumentError, documen
 from berth_host.cluster.memory.manifests.files import Source, sources_of
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.memory.validation.schema import without_unknown
-from berth_host.config.secrets import hider_of
 from berth_host.errors.cluster import ConflictError, FieldProblem, ForbiddenError, InvalidError
 from berth_host.errors.manifests import ManifestError, ManifestProblem
+from berth_host.log.secrets import hider_of
 
 _NOT_RUN: Final = "admission by webhooks and policies is not run: pods are as they are written"
 _GROUPS: Final = "groups of pods are not read: their pods are scheduled one by one"

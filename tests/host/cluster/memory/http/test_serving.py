@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from berth_host.cluster.kube.client import KubeClient
-from berth_host.cluster.kube.cluster import KubeCluster
-from berth_host.cluster.kube.connection import Connection
 from berth_host.cluster.memory.http.serving import ServedCluster, served
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.errors.cluster import ConflictError, InvalidError, NotFoundError, UnavailableError
 from berth_host.model.clock import RealClock
 from berth_host.model.patch_type import PatchType
+from berth_kube.client import KubeClient
+from berth_kube.cluster import KubeCluster
+from berth_kube.connection import Connection
 from berth_sdk.kube_object import ObjectRef
 from support.waiting import until
 

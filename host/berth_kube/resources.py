@@ -1,0 +1,159 @@
+"""Maps a resource as `Need` spells it to its API version, kind and path.
+
+Used by `cluster`, `informer` and `calls`. Built-in resources are in a table; custom resources are looked up
+at the server once (discovery).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_host.errors.cluster import NotFoundError
+from berth_host.model.resources import kind_of
+
+from berth_kube.client import KubeClient, path_of, segment
+
+PENDING_OR_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector for pods: finished pods use no resources, so they are not watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiResource:
+    """One resource. `name`: `storage.k8s.io/csinodes`. `watch_kind`: the kind of its WatchEvents.
+    `field_selector`: of its lists and watches, empty for all objects.
+    """
+
+    name: str
+    api_version: str
+    kind: str
+    watch_kind: str
+    namespaced: bool
+    field_selector: str = ""
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def plural(self) -> str:
+        """The name without the group."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def prefix(self) -> str:
+        """The path of the resource's group and version."""
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of all objects or of one; a cluster-scoped resource ignores `namespace`."""
+        return path_of(self.prefix, self.plural, namespace if self.namespaced else "", name, subresource)
+
+
+def _built_in(api_version: str, kind: str, plural: str, *, namespaced: bool = False) -> ApiResource:
+    group = api_version.rpartition("/")[0]
+    name = f"{group}/{plural}" if group else plural
+    return ApiResource(
+        name=name,
+        api_version=api_version,
+        kind=kind,
+        watch_kind=kind if plural in ("pods", "nodes") else kind_of(name),
+        namespaced=namespaced,
+        field_selector=PENDING_OR_RUNNING if name == "pods" else "",
+    )
+
+
+_BUILT_IN: Final = {
+    found.name: found
+    for found in (
+        _built_in("v1", "Namespace", "namespaces"),
+        _built_in("v1", "Node", "nodes"),
+        _built_in("v1", "Pod", "pods", namespaced=True),
+        _built_in("v1", "Service", "services", namespaced=True),
+        _built_in("v1", "PersistentVolume", "persistentvolumes"),
+        _built_in("v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True),
+        _built_in("v1", "ReplicationController", "replicationcontrollers", namespaced=True),
+        _built_in("apps/v1", "ReplicaSet", "replicasets", namespaced=True),
+        _built_in("apps/v1", "StatefulSet", "statefulsets", namespaced=True),
+        _built_in("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
+        _built_in("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+        _built_in("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups", namespaced=True),
+        _built_in("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups", namespaced=True),
+        _built_in("storage.k8s.io/v1", "StorageClass", "storageclasses"),
+        _built_in("storage.k8s.io/v1", "CSINode", "csinodes"),
+        _built_in("storage.k8s.io/v1", "CSIDriver", "csidrivers"),
+        _built_in("storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities", namespaced=True),
+        _built_in("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments"),
+        _built_in("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", namespaced=True),
+        _built_in("resource.k8s.io/v1", "ResourceSlice", "resourceslices"),
+        _built_in("resource.k8s.io/v1", "DeviceClass", "deviceclasses"),
+        _built_in("resource.k8s.io/v1", "DeviceTaintRule", "devicetaintrules"),
+    )
+}
+_API_VERSION_OF_KIND: Final = {found.kind: found.api_version for found in _BUILT_IN.values()}
+
+
+def built_in() -> list[ApiResource]:
+    """Return the resources that need no discovery."""
+    return list(_BUILT_IN.values())
+
+
+def api_version_of(kind: str) -> str:
+    """Return the API version of a built-in kind; "v1" for any other kind."""
+    return _API_VERSION_OF_KIND.get(kind, "v1")
+
+
+class Resources:
+    """The built-in resources, and those found by discovery."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._known = dict(_BUILT_IN)
+
+    def known(self, name: str) -> ApiResource | None:
+        """Return a resource that is built in or was looked up before; else None."""
+        return self._known.get(name)
+
+    async def resolve(self, name: str) -> ApiResource:
+        """Return the resource, if needed by discovery in the version that the server prefers.
+
+        Raises NotFoundError if the server does not serve the resource, and other ClusterErrors.
+        """
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = await self._discover(name)
+        return found
+
+    async def _discover(self, name: str) -> ApiResource:
+        group, _, plural = name.rpartition("/")
+        for api_version in await self._versions(group):
+            prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
+            served = await self._client.request("GET", prefix, resource=name)
+            for item in served.get("resources") or ():
+                if isinstance(item, dict) and item.get("name") == plural:
+                    return ApiResource(
+                        name=name,
+                        api_version=api_version,
+                        kind=str(item.get("kind") or ""),
+                        watch_kind=kind_of(name),
+                        namespaced=bool(item.get("namespaced")),
+                    )
+        raise NotFoundError(name, "", "the API server does not serve this resource; is its CRD installed?")
+
+    async def _versions(self, group: str) -> list[str]:
+        """Return all versions of a group, the preferred one first."""
+        if not group:
+            return ["v1"]
+        try:
+            answer = await self._client.request("GET", f"/apis/{segment(group)}", resource=group)
+        except NotFoundError as err:
+            text = f"the API server does not serve the group {group!r}; is its CRD installed?"
+            raise NotFoundError(group, "", text) from err
+        preferred = _group_version(answer.get("preferredVersion"))
+        others = [_group_version(item) for item in answer.get("versions") or ()]
+        return [found for found in dict.fromkeys([preferred, *others]) if found]
+
+
+def _group_version(item: Any) -> str:
+    return str(item.get("groupVersion") or "") if isinstance(item, dict) else ""
