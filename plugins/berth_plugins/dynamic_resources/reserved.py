@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from berth_sdk.json.objects import finish, found, marks, put_back
+from berth_sdk.json.scanner import ITEMS, Paths, cut
+from berth_sdk.json.writer import write_json
 
 Json = dict[str, Any]
+_OPAQUE: Final[Paths] = {
+    ITEMS: {ITEMS: {b"devices": {b"config": {ITEMS: {b"opaque": {b"parameters": "opaque"}}}}}}
+}
+"""The places in the token of parameters, which are written to the claim as their owner wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +52,21 @@ def encode(reserved: list[Reserved]) -> bytes:
         ]
         for one in reserved
     ]
-    return json.dumps(rows, separators=(",", ":")).encode()
+    return write_json(rows)
 
 
 def decode(token: bytes | None) -> list[Reserved] | None:
     """Read the text of `encode`. None for any other text."""
     try:
-        rows = json.loads(token or b"")
-        return [Reserved(*row) for row in rows]
+        return [Reserved(*row) for row in _rows(token or b"")]
     except (ValueError, TypeError):
         return None
+
+
+def _rows(token: bytes) -> Any:
+    if b'"parameters"' not in token:
+        return json.loads(token)
+    held = finish(found(token, _OPAQUE))
+    rows = json.loads(cut(token, held, marks(len(held))))
+    put_back(rows, _OPAQUE, [token[span.start : span.end] for span in held])
+    return rows

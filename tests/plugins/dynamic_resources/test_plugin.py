@@ -12,7 +12,7 @@ from berth_plugins.cel.functions import regexes
 from berth_plugins.dynamic_resources import attempt as attempts
 from berth_plugins.dynamic_resources import search
 from berth_plugins.dynamic_resources.attempt import Attempt, PodClaim
-from berth_plugins.dynamic_resources.binding import deallocation
+from berth_plugins.dynamic_resources.binding import FINALIZER, deallocation
 from berth_plugins.dynamic_resources.claims import claims_of
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
@@ -63,6 +63,13 @@ def plug(
             "resource.k8s.io/deviceclasses": [device_class()] if classes is None else classes,
         },
     )
+
+
+def plugin_of(plugged: Plug) -> DynamicResources:
+    """Return a plugin that reads the objects of `plugged` in its own process."""
+    stores = {name: store_of(known) for name, known in plugged.objects.items()}
+    stores["resource.k8s.io/devicetaintrules"] = ObjectStore()
+    return DynamicResources({}, RecordingHandle(lambda: NODES, stores))
 
 
 def web(*names: str, **fields: Any) -> Pod:
@@ -124,6 +131,25 @@ async def test_opaque_parameters_of_any_depth_are_no_concern_of_the_search(ask: 
     served["spec"]["config"] = config
     plugged = plug([item], classes=[served])
     assert (await ask.filter(plugged, web("c"), NODES))[0].code is Code.SUCCESS
+
+
+async def test_opaque_parameters_reach_the_allocation_as_their_owner_wrote_them() -> None:
+    config = [{"opaque": {"driver": DRIVER, "parameters": RawJson(b'{"a": 1.0}')}}]
+    item = claim("c", exactly(), metadata={"finalizers": [FINALIZER]}, devices={"config": config})
+    plugin = plugin_of(plug([item]))
+    pod, state = web("c"), CycleState("a")
+    assert plugin.pre_filter(state, pod, NODES) == SUCCESS
+    assert cast(Any, plugin.filter_nodes(state, pod, NODES)).to_list()[0] == SUCCESS
+    assert plugin.reserve(state, pod, "n1") == SUCCESS
+    # As in a process that was started after Reserve: it has the token alone.
+    other = CycleState("a")
+    other.token = state.token
+    for binder, kept in ((plugin, state), (plugin_of(plug([item])), other)):
+        bound: Any = await binder.pre_bind(kept, pod, "n1", ())
+        (patch,) = bound.patches
+        assert patch.merge_patch["status"]["allocation"]["devices"]["config"] == [
+            {"source": "FromClaim", **config[0]}
+        ]
 
 
 @pytest.mark.parametrize(("name", "claims", "words"), WRONG.values(), ids=WRONG)
@@ -520,10 +546,7 @@ async def test_many_entries_that_name_few_claims_give_way_and_read_each_claim_on
     selector = {"nodeSelectorTerms": [{"matchExpressions": [one_value("zone", "a")]}]}
     status = {"allocation": {"nodeSelector": selector}} if allocated else {}
     items = [claim(name, exactly(), status=status) for name in ("a", "b")]
-    plugged = plug(items)
-    stores = {name: store_of(known) for name, known in plugged.objects.items()}
-    stores["resource.k8s.io/devicetaintrules"] = ObjectStore()
-    plugin = DynamicResources({}, RecordingHandle(lambda: NODES, stores))
+    plugin = plugin_of(plug(items))
     reads, selectors = (
         counting(monkeypatch, attempts, "requests_of"),
         counting(monkeypatch, NodeSelector, "over"),

@@ -9,6 +9,7 @@ from berth_plugins.dynamic_resources.binding import FINALIZER, Binding, BindingE
 from berth_plugins.dynamic_resources.claims import MAX_CONSUMERS
 from berth_plugins.dynamic_resources.reserved import Reserved, decode, encode
 from berth_plugins.dynamic_resources.turns import TURN_S, Turns
+from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult
@@ -131,3 +132,14 @@ def test_token_of_an_earlier_build_is_still_read() -> None:
     assert decode(encode([reserved])) == [reserved]
     old = b'[["default","a","uid-a",null,null,[]]]'
     assert decode(old) == [Reserved("default", "a", "uid-a", None, None, [])]
+
+
+@pytest.mark.parametrize("parameters", [b'{"a": 1.0}', b'{"a":' * 600 + b"1" + b"}" * 600])
+def test_token_keeps_opaque_parameters_as_their_owner_wrote_them(parameters: bytes) -> None:
+    config = [{"opaque": {"driver": "d", "parameters": RawJson(parameters)}}, {"source": "FromClass"}]
+    allocation = {"devices": {**ALLOCATION["devices"], "config": config}}
+    reserved = Reserved("default", "parameters", "uid-a", allocation, None, [], "podgroup/default/g")
+    plain = Reserved("default", "b", "uid-b", None, None, [])
+    assert parameters in encode([plain, reserved])
+    assert decode(encode([plain, reserved])) == [plain, reserved]
+    assert decode(encode([reserved])[:-1]) is None
