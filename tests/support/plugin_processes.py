@@ -6,11 +6,12 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from support.places import TESTS
+from support.plugin_forks import Fork, parent
 
 PATIENCE_S = 60.0
 
@@ -24,7 +25,7 @@ class PluginProcess:
         self.errors = b""
         self._names = names
         self._environment = dict(environment or {})
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Fork | None = None
 
     async def start(self) -> None:
         """Start it and wait until it listens."""
@@ -34,12 +35,7 @@ class PluginProcess:
     async def launch(self) -> None:
         """Start it without waiting."""
         self.socket_path.unlink(missing_ok=True)
-        self._process = await asyncio.create_subprocess_exec(
-            *self.command(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stderr=None if os.environ.get("BERTH_TEST_SHOW_PLUGINS") else asyncio.subprocess.DEVNULL,
-            env=plugin_environment(self._environment),
-        )
+        self._process = fork(self.command(), self._environment)
 
     def command(self) -> list[str]:
         """Return the command that is started."""
@@ -82,6 +78,13 @@ class PluginProcess:
     def ended_with(self) -> int | None:
         """Its exit code, None while it runs."""
         return None if self._process is None else self._process.returncode
+
+
+def fork(command: Sequence[str], environment: Mapping[str, str]) -> Fork:
+    """Start `python -m MODULE ARGUMENTS`, with more variables."""
+    assert tuple(command[:2]) == (sys.executable, "-m")
+    is_heard = bool(os.environ.get("BERTH_TEST_SHOW_PLUGINS"))
+    return parent().fork(command[2], command[3:], plugin_environment(environment), is_heard=is_heard)
 
 
 @asynccontextmanager

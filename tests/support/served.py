@@ -6,8 +6,6 @@ that a test gets from a served plugin what it gets from one in process.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -32,7 +30,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.testing import make_node, make_table
 from support.asking import Plug
 from support.attached import PROFILE, AttachedHost, wanted
-from support.plugin_processes import can_connect, plugin_environment
+from support.plugin_processes import can_connect, fork, serve_command
 
 DEFAULT_PLUGINS = sorted(
     entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith("berth_plugins.")
@@ -49,28 +47,17 @@ PATIENT = {
 def default_plugin_server(folder: Path) -> Iterator[str]:
     """All default plugins, served by one process; the endpoint."""
     socket_path = folder / "plugins.sock"
-    command = [
-        sys.executable,
-        "-m",
-        "berth_sdk",
-        "serve",
-        *DEFAULT_PLUGINS,
-        "--listen",
-        f"unix:{socket_path}",
-    ]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=plugin_environment({})
-    )
+    process = fork([*serve_command(*DEFAULT_PLUGINS), "--listen", f"unix:{socket_path}"], {})
     try:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not can_connect(socket_path):
-            if process.poll() is not None or time.monotonic() > deadline_s:
+            if process.returncode is not None or time.monotonic() > deadline_s:
                 raise RuntimeError(f"the plugins do not listen at {socket_path}")
             time.sleep(0.02)
         yield f"unix://{socket_path}"
     finally:
         process.kill()
-        process.communicate()
+        process.reap()
 
 
 class Served:
