@@ -21,9 +21,13 @@ def pytest_pycollect_makemodule(module_path: Path) -> None:
     """Before a module with properties is imported: none may depend on how busy the machine is."""
     if "hypothesis" in module_path.read_text(encoding="utf-8"):
         from hypothesis import HealthCheck, settings
+        from support.tiers import examples
 
         settings.register_profile(
-            "without deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+            "without deadline",
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+            max_examples=examples(100),
         )
         settings.load_profile("without deadline")
 
@@ -69,13 +73,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before `-m` chooses."""
-    from support.tiers import mark_all_but_a_sample
+    from support.tiers import mark_all_but_a_sample, mark_properties
 
     mark_all_but_a_sample(items)
+    mark_properties(items)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only with `--by-file`, in a worker, and if whole files were asked for."""
+    """Take note of `-m`. In a worker with `--by-file` that was asked for whole files, collect by file."""
+    from support.tiers import begin
+
+    begin(config.getoption("-m"))
     named = any("::" in argument for argument in config.args)
     if config.getoption("--by-file") and hasattr(config, "workerinput") and not named:
         from support.by_file import ByFile, worker_of

@@ -1,9 +1,11 @@
-"""`sampled`: which parameters `make test` runs."""
+"""`sampled`: which parameters `make test` runs; and how many examples of a property."""
 
 from __future__ import annotations
 
 import pytest
-from support.tiers import mark_all_but_a_sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tiers import Examples, begin, examples, mark_all_but_a_sample, mark_properties
 
 TRANSPORTS = ["in_process", "socket"]
 
@@ -35,3 +37,38 @@ def test_first_of_so_many_is_no_long_one_on_each_transport(request: pytest.Fixtu
         "test_numbers_on_transports[2-in_process]",
         "test_numbers_on_transports[2-socket]",
     }
+
+
+@given(st.booleans())
+@settings(max_examples=1)
+def test_property(value: bool) -> None:
+    """Is a property, and the one that the tests below look at."""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what this run chose."""
+    monkeypatch.setattr(Examples, "are_few", Examples.are_few)
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [("not long", 15), ("not slow", 15), ("", 15), ("long", 60), ("long or not long", 60)],
+)
+def test_properties_have_all_of_their_examples_where_long_tests_run(chosen: str, count: int) -> None:
+    begin(chosen)
+    assert examples(60) == count
+    assert [examples(few) for few in (3, 1)] == ([3, 1] if count == 60 else [2, 1])
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(("chosen", "is_long"), [("not long", False), ("long", True)])
+def test_properties_are_run_once_more_with_all_of_their_examples(
+    request: pytest.FixtureRequest, chosen: str, is_long: bool
+) -> None:
+    module = request.node.getparent(pytest.Module)
+    (item,) = [item for item in module.collect() if item.name == "test_property"]
+    begin(chosen)
+    mark_properties([item])
+    assert (item.get_closest_marker("long") is not None) is is_long

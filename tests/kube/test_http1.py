@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificates import Authority
 from support.memory_transport import MemoryTransport
+from support.tiers import examples
 from support.waiting import until
 from support.wire_asked import Asked, WireServer
 from support.wire_server import wire_server
@@ -270,14 +271,14 @@ ANY_PIECES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ANY_PIECES)
 def test_any_bytes_end_the_request_or_wait_for_more(pieces: list[bytes]) -> None:
     feed(pieces)
 
 
 @pytest.mark.long
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(ANY_PIECES)
 def test_any_bytes_end_the_request_or_wait_for_more_at_length(pieces: list[bytes]) -> None:
     feed(pieces)

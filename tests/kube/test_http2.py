@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.certificates import Authority
 from support.memory_transport import MemoryTransport
+from support.tiers import examples
 from support.waiting import until
 from support.wire_asked import Asked, WireServer
 from support.wire_http1 import ServedHttp1
@@ -595,14 +596,14 @@ def feed(pieces: list[bytes]) -> None:
     asyncio.run(run())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(ANY_FRAMES)
 def test_any_bytes_of_a_peer_end_or_keep_the_connection(pieces: list[bytes]) -> None:
     feed(pieces)
 
 
 @pytest.mark.long
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(ANY_FRAMES)
 def test_any_bytes_of_a_peer_end_or_keep_the_connection_at_length(pieces: list[bytes]) -> None:
     feed(pieces)

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from support import plain_rules as plain
 from support.asking import Plug, filter_now, score_now
 from support.cluster_strategies import GPU, Cluster, clusters
+from support.tiers import examples
 
 FILTERS: dict[type, Callable[[plain.Json, plain.Place], plain.Verdict]] = {
     NodeUnschedulable: plain.node_unschedulable,
@@ -38,7 +39,7 @@ FILTERS: dict[type, Callable[[plain.Json, plain.Place], plain.Verdict]] = {
     NodeResourcesFit: plain.node_resources_fit,
 }
 each_filter = pytest.mark.parametrize("cls", FILTERS, ids=lambda cls: cls.__name__)
-few = settings(max_examples=25)
+few = settings(max_examples=examples(25))
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU)
 
 

@@ -19,6 +19,7 @@ from support.decision_configuration import served_at
 from support.groups import GROUPS, HOLDS, full, gang, member, members, nodes_of, pod_group, world_of
 from support.hosts import World, node, pod
 from support.served import default_plugin_server
+from support.tiers import examples
 
 LEAST = 4
 GANGS = ("a", "b")
@@ -71,7 +72,7 @@ async def run(kind: str, order: list[tuple[str, int]], pauses: set[int], endpoin
 @pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pod group", "coscheduling"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(order=st.permutations(OBJECTS), pauses=st.sets(st.integers(0, len(OBJECTS) - 1), max_size=4))
 def test_each_gang_starts_whole_and_neither_waits_for_ever(
     kind: str, order: list[tuple[str, int]], pauses: set[int]
@@ -86,7 +87,7 @@ def plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(order=st.permutations(OBJECTS), pauses=st.sets(st.integers(0, len(OBJECTS) - 1), max_size=2))
 def test_each_gang_starts_whole_with_a_served_plugin_too(
     plugin_server: str, order: list[tuple[str, int]], pauses: set[int]
@@ -158,7 +159,7 @@ async def run_with_holds(kind: str, order: list[tuple[str, int]], pauses: set[in
 @pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pod group", "coscheduling"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(order=st.permutations(HELD_OBJECTS), pauses=st.sets(st.integers(0, len(HELD_OBJECTS) - 1), max_size=2))
 def test_gangs_with_held_room_start_although_single_pods_come_all_the_time(
     kind: str, order: list[tuple[str, int]], pauses: set[int]

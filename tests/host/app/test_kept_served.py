@@ -27,11 +27,15 @@ from hypothesis import HealthCheck, settings
 from support import kept_served_mutants as mutants
 from support.hosts import World, enabling, node, pod
 from support.kept_served_world import ServedKeptMachine
+from support.tiers import examples
 from support.waiting import until
 
 TestServedAndInProcessComeToTheSame = pytest.mark.slow(ServedKeptMachine.TestCase)
 TestServedAndInProcessComeToTheSame.settings = settings(
-    max_examples=6, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(6),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

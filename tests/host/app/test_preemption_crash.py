@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.groups import GROUPS, members, pod_group
 from support.hosts import START_S, node, pod
+from support.tiers import examples
 
 NODES = 3
 VICTIMS = 3
@@ -185,7 +186,7 @@ def _stopping(server: ApiServer) -> ObjectRef | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     turns=st.integers(0, 40),
     slowly=st.booleans(),
@@ -263,7 +264,7 @@ async def group_crashes(
 
 @pytest.mark.long
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     turns=st.integers(0, 60),
     slowly=st.booleans(),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support.requeue_objects import Json
 from support.requeue_situations import ALL, ALWAYS, WAITER, Key, Situations, Step, may_update, outcome
 from support.served import default_plugin_server
+from support.tiers import examples
 
 WITHOUT = {
     "NodeName": "a pod that names its node is on that node, and never waits",
@@ -63,14 +64,14 @@ async def check(situations: Situations, data: st.DataObject, endpoint: str) -> N
 
 
 @pytest.mark.parametrize("situations", ALL, ids=lambda one: one.title)
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_a_change_that_lets_the_pod_in_requeues_it(situations: Situations, data: st.DataObject) -> None:
     await check(situations, data, "")
 
 
 @pytest.mark.parametrize("situations", ALL, ids=lambda one: one.title)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_change_that_lets_the_pod_in_requeues_it_with_a_served_plugin(
     situations: Situations, server: str, data: st.DataObject

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.record_strategies import nodes, pods
 from support.table_contents import node_contents, pod_contents, pods_by_node
+from support.tiers import examples
 
 NODE_NAMES = ("n1", "n2", "n3")
 UIDS = tuple("abcdef")
@@ -207,4 +208,4 @@ def _count(names: object) -> dict[str, int]:
 
 
 TestCacheMachine = pytest.mark.slow(CacheMachine.TestCase)
-TestCacheMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCacheMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -25,6 +25,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.table_contents import node_contents, pod_contents, pods_by_node
+from support.tiers import examples
 
 CLAIMS, CLAIM = "persistentvolumeclaims", "PersistentVolumeClaim"
 EVERYTHING = (
@@ -453,4 +454,4 @@ class TrialMachine(RuleBasedStateMachine):
 
 
 TestTrialMachine = TrialMachine.TestCase
-TestTrialMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTrialMachine.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.held_groups import Slow
 from support.hosts import World, node, pod
 from support.ledger import Ledger
+from support.tiers import examples
 
 
 class Holds(Plugin):
@@ -202,7 +203,7 @@ profiles:
         assert world.node_of("web") == "n0"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     mine=st.lists(st.integers(1, 4), min_size=1, max_size=5),
     theirs=st.lists(st.integers(1, 4), max_size=4),

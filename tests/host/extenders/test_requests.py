@@ -16,6 +16,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 Json = dict[str, Any]
 
@@ -137,7 +138,7 @@ def test_node_that_comes_back_is_the_new_one() -> None:
     assert setup.listed() == [sent(node_object("a", zone="again"))]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdef"), st.sampled_from(["put", "remove", "ask", "ask some"])),

@@ -26,6 +26,7 @@ from berth_sdk.testing import make_node, make_pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.plain_preemption import PlainBudget, PlainNode, preempt
+from support.tiers import examples
 
 NOT_ASKED: Final = Status.unresolvable("fits")
 ALL: Final = SearchLimits(100, 0)
@@ -160,7 +161,7 @@ def clusters(draw: st.DrawFn) -> list[PlainNode]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), nodes=clusters())
 def test_columns_find_the_victims_that_the_rules_find(data: st.DataObject, nodes: list[PlainNode]) -> None:
     pod = make_pod(
@@ -242,7 +243,7 @@ def test_search_ends_when_it_has_enough(limits: SearchLimits, count: int) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     priorities=st.lists(
         st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True), min_size=8, max_size=16

@@ -22,6 +22,7 @@ from support.group_trials import TriedGroup
 from support.grouped_clusters import LABELS, clusters, old_groups, running, store_of
 from support.plain_group_preemption import plain_units, plain_victims
 from support.plain_preemption import PlainBudget, PlainNode
+from support.tiers import examples
 
 CONFIGURATION: Final = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -63,7 +64,7 @@ def members(count: int, **fields: Any) -> list[Pod]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), nodes=clusters(), groups=old_groups(), one_by_one=st.booleans())
 def test_columns_find_the_victims_that_the_rules_find(
     data: st.DataObject, nodes: list[PlainNode], groups: dict[str, PodGroup], one_by_one: bool

@@ -29,6 +29,7 @@ from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_node, make_pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 CONFIGURATION: Final = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -260,7 +261,7 @@ STEPS: Final = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     first=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2), st.integers(0, 3)), max_size=14),
     rounds=st.lists(

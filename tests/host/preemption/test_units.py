@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from support.grouped_clusters import LABELS, clusters, old_groups, running, store_of
 from support.plain_group_preemption import plain_pod_preempts, plain_units
 from support.plain_preemption import PlainBudget, PlainNode
+from support.tiers import examples
 
 NOT_ASKED: Final = Status.unresolvable("fits")
 CONFIGURATION: Final = load_configuration(
@@ -98,7 +99,7 @@ def made(nodes: Sequence[PlainNode]) -> list[Node]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes=clusters(), groups=old_groups())
 def test_units_are_the_pods_that_leave_together(nodes: list[PlainNode], groups: dict[str, PodGroup]) -> None:
     pods = [pod for node in nodes for pod in node.pods]
@@ -119,7 +120,7 @@ def test_units_are_the_pods_that_leave_together(nodes: list[PlainNode], groups: 
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data(), nodes=clusters(), groups=old_groups())
 def test_a_pod_evicts_the_units_that_the_rules_name(
     data: st.DataObject, nodes: list[PlainNode], groups: dict[str, PodGroup]

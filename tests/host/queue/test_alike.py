@@ -19,6 +19,7 @@ from berth_sdk.status import Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.queue_parts import Plugins, QueueBench, a_pod, node_added
+from support.tiers import examples
 
 NAMES = [f"pod-{n}" for n in range(8)]
 PLUGINS = ("Fit", "Labels", "Victims", "Plain")
@@ -172,7 +173,7 @@ class Life:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     sharing=st.sampled_from([PLUGINS, PLUGINS, ("Fit", "Victims"), ("Labels",)]),
     pods=st.lists(WAITING, min_size=2, max_size=8),

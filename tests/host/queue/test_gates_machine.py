@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.queue_parts import NODE_ADD, Plugins, QueueBench, SlowPlugin, a_pod, node_added
+from support.tiers import examples
 
 GATES = ("First", "Second")
 NAMES = "abc"
@@ -173,4 +174,4 @@ class LateGates(RuleBasedStateMachine):
 
 
 TestLateGates = LateGates.TestCase
-TestLateGates.settings = settings(max_examples=400, stateful_step_count=12, deadline=None)
+TestLateGates.settings = settings(max_examples=examples(400), stateful_step_count=12, deadline=None)

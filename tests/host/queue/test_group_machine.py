@@ -19,6 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.queue_parts import START_S, Plugins, QueueBench, a_pod
+from support.tiers import examples
 
 NAMES = "abcdef"
 ROOT = PodGroup(kind=COMPOSITE_POD_GROUP, name="root", uid="uid-root", priority=1)
@@ -454,4 +455,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = pytest.mark.slow(GroupMachine.TestCase)
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)

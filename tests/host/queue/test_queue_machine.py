@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.queue_parts import START_S, Plugins, QueueBench, a_pod, node_added
+from support.tiers import examples
 
 NAMES = "abcde"
 REJECTORS = st.sets(st.sampled_from(["Node", "Label"]), min_size=1)
@@ -376,4 +377,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = pytest.mark.slow(QueueMachine.TestCase)
-TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestQueueMachine.settings = settings(max_examples=examples(100), stateful_step_count=50, deadline=None)

@@ -28,10 +28,14 @@ from berth_sdk.tables.node_images import NodeImages
 from berth_sdk.tables.slot_log import SlotLog
 from hypothesis import HealthCheck, settings
 from support.kept_columns import NODES, PLACED, WAITING, Heights, KeptColumnsMachine, Licences
+from support.tiers import examples
 
 TestKeptColumns = pytest.mark.slow(KeptColumnsMachine.TestCase)
 TestKeptColumns.settings = settings(
-    max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(8),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

@@ -29,6 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from support.table_contents import node_contents, pod_contents, pods_by_node
+from support.tiers import examples
 
 CLAIMS, KIND = "persistentvolumeclaims", "PersistentVolumeClaim"
 EVERYTHING = (
@@ -253,4 +254,4 @@ def _contents(copy: StateCopy) -> object:
 
 
 TestDeltaMachine = pytest.mark.slow(DeltaMachine.TestCase)
-TestDeltaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDeltaMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -17,6 +17,7 @@ from berth_sdk.testing.handle import RecordingHandle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
+from support.tiers import examples
 
 CLAIMS = "resource.k8s.io/resourceclaims"
 TAINT_RULES = "resource.k8s.io/devicetaintrules"
@@ -69,7 +70,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(history=st.lists(steps, min_size=1, max_size=12), count=st.integers(1, 2))
 def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]], count: int) -> None:
     stores = {resource: ObjectStore() for resource in (CLAIMS, SLICES, CLASSES, TAINT_RULES)}

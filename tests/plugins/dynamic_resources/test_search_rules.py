@@ -24,6 +24,7 @@ from support.device_objects import (
     pod_with,
     resource_slice,
 )
+from support.tiers import examples
 
 NODES = make_table([make_node("n1")])
 MODELS = ("big", "small")
@@ -152,7 +153,7 @@ def is_possible(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     pools=st.dictionaries(st.sampled_from(["p", "q"]), st.lists(devices, min_size=1, max_size=3), min_size=1),
     wanted=st.lists(claims, min_size=1, max_size=2),

@@ -28,8 +28,9 @@ from support.affinity_strategies import AffineCluster
 from support.asking import InProcess, Plug
 from support.plain_rules import Verdict
 from support.served import Served
+from support.tiers import examples
 
-few = settings(max_examples=75)
+few = settings(max_examples=examples(75))
 
 
 def plug_of(cluster: AffineCluster) -> Plug:
@@ -145,7 +146,7 @@ def test_what_if_equals_a_cluster_with_the_changes(drawn: Any, prepared: bool) -
     assert [as_verdict(status) for status in verdicts.to_list()] == wanted_of(cluster, asked)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(drawn=what_ifs())
 def test_served_plugin_gives_the_same_answers(plugin_server: str, drawn: Any) -> None:
     cluster, asked = drawn
@@ -258,4 +259,4 @@ class Living(RuleBasedStateMachine):
 
 
 TestLiving = Living.TestCase
-TestLiving.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestLiving.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)

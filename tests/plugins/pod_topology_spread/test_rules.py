@@ -31,11 +31,12 @@ from support.asking import IN_PROCESS, Plug
 from support.plain_spread import Cluster, HardState
 from support.served import Served
 from support.spread_strategies import clusters, peers
+from support.tiers import examples
 
 Json = dict[str, Any]
 Case = tuple[Json, Cluster]
 Question = tuple[str, list[plain_rules.Json], list[Json]]
-few = settings(max_examples=100, deadline=None)
+few = settings(max_examples=examples(100), deadline=None)
 RESOURCES = {
     "ReplicationController": "replicationcontrollers",
     "ReplicaSet": "apps/replicasets",
@@ -161,7 +162,7 @@ def test_what_ifs_equal_a_computation_by_the_rules(most: int, case: Case, data: 
 
 @pytest.mark.long
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=both, later=st.lists(both, min_size=1, max_size=3), pods=st.lists(both, min_size=1, max_size=2))
 def test_answers_follow_a_changing_cluster(case: Case, later: list[Case], pods: list[Case]) -> None:
     """One plugin, one table of nodes that changes in place; several kinds of pods."""
@@ -194,7 +195,9 @@ def test_answers_follow_a_changing_cluster(case: Case, later: list[Case], pods: 
 
 
 @ways
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(case=both, data=st.data())
 def test_answers_are_the_same_over_the_wire(
     plugin_server: str, most: int, case: Case, data: st.DataObject

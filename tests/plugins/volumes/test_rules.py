@@ -44,6 +44,7 @@ from support.storage import (
     storage_class,
     volume,
 )
+from support.tiers import examples
 
 Json = dict[str, Any]
 Rule = Callable[..., plain.Verdict]
@@ -259,7 +260,7 @@ def shown(status: Status) -> plain.Verdict:
 @pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @each_plugin
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=steps, wanted=wishes, data=st.data())
 def test_verdicts_equal_a_computation_by_the_rules_as_the_cluster_changes(
     cls: type, steps: list[tuple[str, Any]], wanted: list[Any], data: st.DataObject
@@ -281,7 +282,7 @@ def test_verdicts_equal_a_computation_by_the_rules_as_the_cluster_changes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [VolumeRestrictions, NodeVolumeLimits], ids=lambda cls: cls.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=steps,
     wanted=wishes,

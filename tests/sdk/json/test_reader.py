@@ -10,11 +10,12 @@ import pytest
 from berth_sdk.json.reader import MAX_DEPTH, RawJson, read_deep_json, reading
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 from .nasty_json import texts, values
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_ordinary_documents_are_read_as_any_parser_reads_them(data: st.DataObject) -> None:
     document = data.draw(values.flatmap(texts))

@@ -9,6 +9,7 @@ import pytest
 from berth_sdk.json.scanner import ITEMS, ScanError, Span, cut, quick_cut, spans
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import examples
 
 from .nasty_json import objects, texts
 
@@ -38,14 +39,14 @@ def dropped(item: Any) -> Any:
     return item
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_cut_is_what_a_full_parse_says(data: st.DataObject) -> None:
     document = data.draw(objects.flatmap(texts))
     assert json.loads(without(document)) == dropped(json.loads(document))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_cut_of_a_list_is_what_a_full_parse_says(data: st.DataObject) -> None:
     items = data.draw(st.lists(objects.flatmap(texts), max_size=3))
@@ -55,7 +56,7 @@ def test_cut_of_a_list_is_what_a_full_parse_says(data: st.DataObject) -> None:
     assert json.loads(without(document, LIST)) == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_quick_cut_that_passes_its_checks_is_the_exact_cut(data: st.DataObject) -> None:
     items = data.draw(st.lists(objects.flatmap(lambda one: texts(one, is_tight=True)), max_size=3))

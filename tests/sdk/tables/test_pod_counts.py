@@ -29,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
+from support.tiers import examples
 
 ZONE = "zone"
 WEB = LabelSelector.equal_to({"app": "web"})
@@ -224,7 +225,7 @@ class Columns(RuleBasedStateMachine):
         assert codes.shape == odd.shape
 
 
-Columns.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Columns.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestColumns = pytest.mark.slow(Columns.TestCase)
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.record_strategies import pods as any_pods
 from support.table_contents import pod_contents
+from support.tiers import examples
 
 
 def pod(name: str, **fields: object) -> Pod:
@@ -159,7 +160,7 @@ steps = st.lists(
 
 @pytest.mark.slow
 @given(steps=steps, data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_updated_table_equals_a_new_one(
     steps: list[tuple[int, list[str], bool]], data: st.DataObject
 ) -> None:

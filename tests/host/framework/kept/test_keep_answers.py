@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from support import kept_content_mutants, kept_mutants, kept_sign_mutants, kept_step_mutants
 from support.kept_steps import Mutant
 from support.kept_world import KeptMachine, OneStepMachine
+from support.tiers import examples
 
 STEP_MUTANTS = kept_step_mutants.MUTANTS
 MUTANTS = {
@@ -20,11 +21,16 @@ MUTANTS = {
 
 TestKeptAnswersEqualAskEveryone = pytest.mark.slow(KeptMachine.TestCase)
 TestKeptAnswersEqualAskEveryone.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 TestOneStepEqualsAskEveryone = pytest.mark.long(pytest.mark.slow(OneStepMachine.TestCase))
-TestOneStepEqualsAskEveryone.settings = settings(TestKeptAnswersEqualAskEveryone.settings, max_examples=30)
+TestOneStepEqualsAskEveryone.settings = settings(
+    TestKeptAnswersEqualAskEveryone.settings, max_examples=examples(30)
+)
 
 
 @pytest.mark.slow
