@@ -28,6 +28,7 @@ from berth_plugins.volumes.volume_zone import VolumeZone
 from berth_sdk import selectors
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
+from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
 from berth_sdk.status import SUCCESS, Code
 from berth_sdk.tables import NodeTable
@@ -285,6 +286,15 @@ async def test_tolerations_of_many_taints_are_found_by_key(
     else:
         assert await IN_PROCESS.score(plug, pod, table) == [0, 1]
     assert len(judged) <= 3 * 2002
+
+
+async def test_tolerations_with_a_key_are_not_hashed_to_be_found_by_key() -> None:
+    plain = [Toleration(key=f"k{i}", operator="Equal", value="v", effect="NoSchedule") for i in range(1000)]
+    anything = [Toleration(operator="Exists", effect="NoExecute")] * 1000
+    with counted(Toleration, "__hash__") as hashes:
+        assert tolerations.any_tolerates((*plain, *anything), Taint("k999", "v", "NoSchedule"))
+        assert not tolerations.any_tolerates((*plain, *anything), Taint("k999", "w", "NoSchedule"))
+    assert len(hashes) <= 2 * len(anything) + 10
 
 
 async def test_comparisons_parse_each_label_value_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,12 @@ class _ByKey:
         known = self._known
         if known is None or known[0] is not tolerations:
             by_key: dict[str, list[Toleration]] = {}
-            # Without repeats: those without a key are read for every taint.
-            for one in dict.fromkeys(tolerations):
+            for one in tolerations:
                 by_key.setdefault(one.key, []).append(one)
+            # Without repeats: these are read for every taint.
+            by_key[""] = list(dict.fromkeys(by_key.get("", ())))
             known = self._known = (tolerations, by_key)
-        return [*known[1].get("", ()), *(known[1].get(key, ()) if key else ())]
+        return [*known[1][""], *(known[1].get(key, ()) if key else ())]
 
 
 _by_key: Final = _ByKey()

@@ -10,9 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sdk.pod import Pod
+from berth_sdk.slices import PIECES, SLICE_S, Work
 
 from berth_host.cluster.memory.kinds import BY_RESOURCE
 from berth_host.cluster.memory.server import ApiServer
@@ -27,6 +29,8 @@ from berth_host.cluster.port import (
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import Clock
 from berth_host.model.patch_type import PatchType
+
+_POD: Final = BY_RESOURCE["pods"].watch_kind
 
 
 class MemoryCluster(ClusterPort):
@@ -167,6 +171,8 @@ class _Delivery:
         self.kinds: set[str] = set()
         self._handler = handler
         self._pending: deque[WatchEvent] = deque()
+        self._ahead: Work[Any] | None = None
+        """The work that reads the long lists of the first pending pod; None: nothing is being read."""
         self._loop = asyncio.get_running_loop()
         self._turn_is_due = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -192,6 +198,7 @@ class _Delivery:
     def stop(self) -> None:
         self.unsubscribe()
         self._pending.clear()
+        self._ahead = None
         self._wake()
 
     def _plan_turn(self) -> None:
@@ -204,7 +211,15 @@ class _Delivery:
         ends_s = time.perf_counter() + MAX_TURN_S
         try:
             for _ in range(min(MAX_EVENTS_PER_TURN, len(self._pending))):
-                self._handler(self._pending.popleft())
+                if self._ahead is None:
+                    self._ahead = _long_parts(self._pending[0])
+                if self._ahead is None:
+                    self._handler(self._pending.popleft())
+                elif (read := _slice_of(self._ahead)) is not None:
+                    # What is read is kept until the handler has made the pod of it.
+                    self._ahead = None
+                    self._handler(self._pending.popleft())
+                    del read
                 if time.perf_counter() >= ends_s:
                     break
         finally:
@@ -219,3 +234,23 @@ class _Delivery:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
+
+
+def _long_parts(event: WatchEvent) -> Work[Any] | None:
+    """Return the work that reads the long lists of a pod; None: the object is no such pod."""
+    if event.new is None or event.kind != _POD:
+        return None
+    return Pod.long_parts(event.new.parsed)
+
+
+def _slice_of(work: Work[Any]) -> Any:
+    """Do one slice of the work. Return its result at its end; None: there is more to do."""
+    ends_s = time.perf_counter() + SLICE_S
+    try:
+        while True:
+            for _ in range(PIECES):
+                next(work)
+            if time.perf_counter() >= ends_s:
+                return None
+    except StopIteration as end:
+        return end.value

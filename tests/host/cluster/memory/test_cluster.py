@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from berth_host.cluster.memory import cluster as cluster_module
@@ -14,6 +15,8 @@ from berth_host.errors.cluster import ConflictError, UnavailableError
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+from berth_sdk.selectors import Requirement
+from berth_sdk.slices import PIECES
 from support.manifest_objects import node_object, pod_object
 
 
@@ -196,3 +199,41 @@ async def test_only_what_was_asked_for_is_handed_over_and_more_when_it_is_asked_
     while cluster.undelivered_count:
         await asyncio.sleep(0)
     assert names(seen) == ["a", "b", "web", "later", "last"]
+
+
+async def test_long_lists_of_a_pod_are_read_in_slices_before_the_pod_is_handed_over(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "SLICE_S", 0.0)
+    made: list[object] = []
+    init = Requirement.__init__
+
+    def counting(self: Requirement, *args: Any) -> None:
+        made.append(self)
+        init(self, *args)
+
+    monkeypatch.setattr(Requirement, "__init__", counting)
+    seen: list[WatchEvent] = []
+    pods: list[Pod] = []
+
+    def handle(event: WatchEvent) -> None:
+        seen.append(event)
+        if event.kind == "Pod" and event.new is not None:
+            pods.append(Pod.from_object(event.new))
+
+    await cluster.start(handle, BY_RESOURCE)
+    terms = [{"labelSelector": {"matchLabels": {"app": f"x{i}"}}, "topologyKey": "zone"} for i in range(1000)]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    cluster.server.create(pod_object("long", affinity=affinity))
+    cluster.server.create(node_object("a"))
+    most, turns = 0, 0
+    while cluster.undelivered_count:
+        before = len(made)
+        await asyncio.sleep(0)
+        most, turns = max(most, len(made) - before), turns + 1
+    assert names(seen) == ["default", "long", "a"]
+    assert pods[0].pod_affinity is not None
+    assert len(pods[0].pod_affinity.required_anti) == 1000
+    assert len(made) >= 1000
+    assert most <= 2 * PIECES
+    assert turns >= 1000 // (2 * PIECES)
