@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.app.alone import FrameworkAlone
+from berth_host.app import Fit, FrameworkAlone, TryGroup
 from berth_host.cluster.memory.manifests.loading import load
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
@@ -68,7 +68,7 @@ def made(nodes: Sequence[Node], running: Sequence[Pod], groups: Sequence[PodGrou
 
 def show_pod(framework: FrameworkAlone, pod: Pod, head: str) -> bool:
     """Print one line per node. Return True if the pod fits on one of them."""
-    answers = asyncio.run(framework.fits(pod))
+    answers = asyncio.run(framework.ask(Fit(pod, verdicts_only=True))).verdicts
     for name, status in answers.items():
         said = "fits" if status.is_success else f"{status.message} ({status.plugin})"
         print(f"{head}{name}: {said}")
@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
         if not members:
             continue  # all of them run
         try:
-            answer = asyncio.run(framework.try_group(group, members))
+            answer = asyncio.run(framework.ask(TryGroup(group, members)))
         except ValueError as err:
             print(err, file=sys.stderr)
             return 2

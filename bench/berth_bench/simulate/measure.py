@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import grpc
 import yaml
-from berth_host.app import FrameworkAlone, Host, HostOptions
+from berth_host.app import FrameworkAlone, Host, HostOptions, WhatIf
 from berth_host.cli import simulation
 from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
@@ -220,12 +220,12 @@ async def _what_ifs(
     nodes = [Node.from_object(one) for one in shapes]
     pairs = [(at, number) for at in range(len(pods)) for number in range(len(shapes))][:most]
     async with alone:
-        await alone.what_if(records[0], [Scenario(node=nodes[0])])
+        await alone.ask(WhatIf(records[0], [Scenario(node=nodes[0])]))
         stats = next(client for client in alone.framework.clients if client.name == _PLUGIN).stats
         calls = sum(figures.calls for _, figures in stats.items())
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         for at, number in pairs:
-            (verdict,) = await alone.what_if(records[at], [Scenario(node=nodes[number])])
+            (verdict,) = await alone.ask(WhatIf(records[at], [Scenario(node=nodes[number])]))
             if verdict.is_success != fitting[at, str(number)]:
                 raise WorkloadError(
                     f"simulate: {records[at].key} on template {number}: the what-if says"

@@ -1,6 +1,6 @@
 """Manifests of pods and nodes, as users write them -> records, as the API server would store them.
 
-Called by `Host.ask_fit` and `Host.ask_simulation`. A pod that is asked about passes the defaults and checks
+Made by `app.asked_host` for the questions. A pod that is asked about passes the defaults and checks
 of the embedded cluster, as the API server's would change the answer: tolerations, priorities of the cluster's
 classes, requests.
 """
@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 from berth_sdk.errors import ObjectError
@@ -24,11 +24,9 @@ from berth_sdk.pod import Pod
 from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
-from berth_host.explain.simulated import SimulationAsked
 from berth_host.model.clock import Clock, ManualClock
-from berth_host.questions.simulating import NodeTemplate, Wanted
+from berth_host.questions.questions import Manifest
 
-Manifest: TypeAlias = Mapping[str, Any]
 PRIORITY_CLASSES: Final = "scheduling.k8s.io/priorityclasses"
 LIST_S: Final = 5.0
 """Seconds (real time) that a question waits for the cluster's PriorityClasses."""
@@ -37,8 +35,6 @@ _READ_OF_CLASS: Final = ("value", "globalDefault", "preemptionPolicy")
 _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _SAME: Final = ("namespace", "labels", "annotations", "ownerReferences")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
-_AT_ONCE: Final = 16
-"""The number of pods to read before other tasks of the loop run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,93 +72,58 @@ def _knows_priority(manifest: Manifest) -> bool:
 NO_CLASSES: Final = Classes()
 
 
-def pod_of(manifest: Manifest, clock: Clock, classes: Classes = NO_CLASSES) -> Pod:
-    """Return the pod with a new random uid and without a node. Raises QuestionError with every problem.
-
-    A pod of a cluster may be given as it is: its node, its status and its times are left out.
-    """
-    return PodReader(clock, classes).read(manifest)
-
-
-async def wanted_of(asked: SimulationAsked, clock: Clock, classes: Classes = NO_CLASSES) -> Wanted:
-    """Read all manifests. Raises QuestionError, which names the field."""
-    pods, templates = PodReader(clock, classes, asked.scheduler_name), []
-    inside = PodReader(clock, classes)
-    read = []
-    for at, manifest in enumerate(asked.pods):
-        read.append(_named(f"pods[{at}]", pods, manifest))
-        if at % _AT_ONCE == 0:
-            await asyncio.sleep(0)
-    for at, one in enumerate(asked.templates):
-        field = f"templates[{at}]"
-        try:
-            node = node_of(one.node)
-        except QuestionError as err:
-            raise QuestionError(f"{field}.node: {err}") from err
-        there = [_named(f"{field}.pods[{place}]", inside, pod) for place, pod in enumerate(one.pods)]
-        templates.append(NodeTemplate(name=one.name, node=node, count=one.count, pods=there))
-        await asyncio.sleep(0)
-    return Wanted(
-        pods=read,
-        templates=templates,
-        only_templates=asked.only_templates,
-        each_alone=asked.each_alone,
-        fills_used_nodes=asked.fills_used_nodes,
-        all_verdicts=asked.all_verdicts,
-        notes=[f"{classes.problem}; pods without it count with priority 0"] if classes.problem else [],
-    )
-
-
-def _named(field: str, reader: PodReader, manifest: Manifest) -> Pod:
-    try:
-        return reader.read(manifest)
-    except QuestionError as err:
-        raise QuestionError(f"{field}: {err}") from err
-
-
-def node_of(manifest: Manifest) -> Node:
-    """Return the node that a template describes; its name counts for nothing. Raises QuestionError."""
-    from berth_host.cluster.memory.server import ApiServer
-
-    if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Node"):
-        raise QuestionError("the template must be a Node: an object with apiVersion: v1 and kind: Node")
-    metadata, spec, status = (manifest.get(name) or {} for name in ("metadata", "spec", "status"))
-    if not all(isinstance(part, Mapping) for part in (metadata, spec, status)):
-        raise QuestionError("metadata, spec and status of the node must be maps")
-    if not status.get("allocatable"):
-        status = {**status, "allocatable": status.get("capacity") or {}}
-    if not status["allocatable"]:
-        raise QuestionError("the node has neither status.allocatable nor status.capacity: no pod fits on it")
-    written = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": "template",
-            **{name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)},
-        },
-        "spec": spec,
-        "status": status,
-    }
-    try:
-        return Node.from_object(ApiServer(ManualClock(0.0)).create(written))
-    except (ClusterError, ObjectError) as err:
-        raise QuestionError(str(err)) from err
-
-
-class PodReader:
-    """Reads the pods of one question. Pods that differ in their names alone, as those of one controller, are
-    checked once. `scheduler_name`: the profile for all of them; "": each pod's own.
+class ManifestReader:
+    """Reads the manifests of one question. Pods that differ in their names alone, as those of one controller,
+    are checked once.
     """
 
-    def __init__(self, clock: Clock, classes: Classes = NO_CLASSES, scheduler_name: str = "") -> None:
+    def __init__(self, clock: Clock, classes: Classes = NO_CLASSES) -> None:
         self._now_s = clock.now_s()
         self._classes = classes
-        self._scheduler_name = scheduler_name
         self._known: dict[bytes, Mapping[str, Any]] = {}
 
-    def read(self, manifest: Manifest) -> Pod:
-        """Return the pod; see `pod_of`."""
-        written = self._written(manifest)
+    @property
+    def problem(self) -> str:
+        """Why the PriorityClasses could not be read, with the cure; "": nothing is missing."""
+        return self._classes.problem
+
+    def node(self, manifest: Manifest) -> Node:
+        """Return the node of a template; its name counts for nothing. Raises QuestionError."""
+        from berth_host.cluster.memory.server import ApiServer
+
+        if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Node"):
+            raise QuestionError("the template must be a Node: an object with apiVersion: v1 and kind: Node")
+        metadata, spec, status = (manifest.get(name) or {} for name in ("metadata", "spec", "status"))
+        if not all(isinstance(part, Mapping) for part in (metadata, spec, status)):
+            raise QuestionError("metadata, spec and status of the node must be maps")
+        if not status.get("allocatable"):
+            status = {**status, "allocatable": status.get("capacity") or {}}
+        if not status["allocatable"]:
+            raise QuestionError(
+                "the node has neither status.allocatable nor status.capacity: no pod fits on it"
+            )
+        written = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "template",
+                **{name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)},
+            },
+            "spec": spec,
+            "status": status,
+        }
+        try:
+            return Node.from_object(ApiServer(ManualClock(0.0)).create(written))
+        except (ClusterError, ObjectError) as err:
+            raise QuestionError(str(err)) from err
+
+    def pod(self, manifest: Manifest, scheduler_name: str = "") -> Pod:
+        """Return the pod with a new random uid and without a node. Raises QuestionError with every problem.
+
+        A pod of a cluster may be given as it is: its node, its status and its times are left out.
+        `scheduler_name`: its profile; "": its own.
+        """
+        written = self._written(manifest, scheduler_name)
         metadata = written["metadata"]
         name = metadata.get("name")
         same = {field: metadata.get(field) for field in _SAME}
@@ -177,7 +138,7 @@ class PodReader:
             stored = {**stored, "metadata": {**stored["metadata"], "name": name}}
         return replace(Pod.from_object(KubeObject.of(stored)), uid=str(uuid.uuid4()))
 
-    def _written(self, manifest: Manifest) -> dict[str, Any]:
+    def _written(self, manifest: Manifest, scheduler_name: str) -> dict[str, Any]:
         if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Pod"):
             raise QuestionError("the question must be a Pod: an object with apiVersion: v1 and kind: Pod")
         metadata, spec = manifest.get("metadata"), manifest.get("spec")
@@ -187,8 +148,8 @@ class PodReader:
         if "name" not in kept and isinstance(metadata.get("generateName"), str):
             kept["name"] = f"{metadata['generateName']}x"
         spec = {name: value for name, value in spec.items() if name != "nodeName"}
-        if self._scheduler_name:
-            spec["schedulerName"] = self._scheduler_name
+        if scheduler_name:
+            spec["schedulerName"] = scheduler_name
         return {
             "apiVersion": "v1",
             "kind": "Pod",

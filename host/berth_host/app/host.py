@@ -8,32 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
-from berth_sdk.pod import COSCHEDULING_LABEL, Pod
-from berth_sdk.tables import ObjectStore
+from berth_sdk.pod import Pod
 
-from berth_host.app.asking import pod_of, read_classes, wanted_of
+from berth_host.app.asked_host import AskedHost
 from berth_host.app.host_options import HostOptions
 from berth_host.app.parts import HostParts
 from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
-from berth_host.cluster.watching import BUDGETS, ChangeFeed, group_gates, judges_coscheduling
+from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.endpoints.pages import ReportsShadow
 from berth_host.errors.state import InvariantError
-from berth_host.explain.pod_fit import DrainAnswer, PodFit
-from berth_host.explain.simulated import SimulationAsked
 from berth_host.log import get_logger
 from berth_host.metrics.host_readings import show_host
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.internal_error import LoopErrors
-from berth_host.model.resources import POD_GROUPS
-from berth_host.questions.question_notes import note_about_members
-from berth_host.questions.questions import Questions
-from berth_host.questions.simulating import Simulation
+from berth_host.questions.questions import A, Question
 
 log = get_logger()
 STOP_S = 5.0
@@ -61,7 +53,7 @@ class Host(HostParts):
         super().__init__(configuration, cluster, options or HostOptions())
         self._loop_errors = LoopErrors(self.internal_error)
         self.feed = ChangeFeed(self.handle_event)
-        self.questions = Questions(self)
+        self.asked = AskedHost(self)
         self.loop_task: asyncio.Future[None] | None = None
 
     @property
@@ -220,59 +212,12 @@ class Host(HostParts):
         """Stop what brings pods to the loop."""
         self.queue.stop()
 
-    @property
-    def budgets(self) -> ObjectStore | None:
-        """The PodDisruptionBudgets; None: the host does not watch them."""
-        return self.objects.of_resource(BUDGETS) if BUDGETS in self.watching.needed else None
+    async def ask(self, question: Question[A]) -> A:
+        """Return the answer to a question, which changes nothing. Raises QuestionError.
 
-    async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
-        """Return where a pod would go now, without placing it. `manifest`: a core/v1 Pod.
-
-        Waits for the end of the scheduling cycle under way; the next one waits for the answer. Raises
-        QuestionError.
+        Waits for the end of the scheduling cycle under way; the next one waits for the answer.
         """
-        classes = await read_classes(self.cluster, [manifest])
-        pod = pod_of(manifest, self.clock, classes)
-        found = await self.questions.fit(pod)
-        notes = [*([classes.problem] if classes.problem else []), *self._about_members([pod])]
-        return replace(found, notes=[*notes, *found.notes])
-
-    async def ask_refit(self, key: str) -> PodFit | None:
-        """Return where a pod of the cluster would go now, as `ask_fit`; None if there is no such pod.
-
-        `key`: `namespace/name`. See `Questions.refit`.
-        """
-        return await self.questions.refit(key)
-
-    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
-        """Return the question where many pods would go, also on nodes that do not exist; the caller runs it.
-
-        Raises QuestionError.
-        """
-        manifests = [*asked.pods, *(pod for one in asked.templates for pod in one.pods)]
-        classes = await read_classes(self.cluster, manifests)
-        wanted = await wanted_of(asked, self.clock, classes)
-        notes = [*wanted.notes, *self._about_members(wanted.pods)]
-        return self.questions.simulate(replace(wanted, notes=notes))
-
-    def _about_members(self, pods: Sequence[Pod]) -> list[str]:
-        """Return a note about the pods that this host would place with their group."""
-        has_groups = POD_GROUPS in group_gates(self.configuration)
-        has_coscheduling = any(
-            judges_coscheduling(client.descriptor)
-            for clients in self.clients.by_profile.values()
-            for client in clients.values()
-        )
-
-        def is_member(pod: Pod) -> bool:
-            group = None if pod.object is None else pod.object.get("spec.schedulingGroup.podGroupName")
-            return bool(has_groups and group) or (has_coscheduling and COSCHEDULING_LABEL in pod.labels)
-
-        return note_about_members([pod for pod in pods if is_member(pod)])
-
-    async def ask_drain(self, node_name: str) -> DrainAnswer:
-        """Return which pods of a node could go elsewhere now, as `ask_fit`. Raises UnknownObjectError."""
-        return await self.questions.drain(node_name)
+        return await question.answer(self.asked)
 
     def _loop_ended(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
 
-from berth_host.app import Host
+from berth_host.app import Drain, Fit, Host
 from berth_host.cli import standard_input
 from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.drain_force import force_option, is_refused
@@ -24,9 +24,10 @@ from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.simulate import finished, prepared, simulation_options
 from berth_host.cli.strictness import conclude, is_strict
 from berth_host.errors.endpoints import QuestionError
+from berth_host.explain.pod_fit import DrainAnswer, PodFit
+from berth_host.questions.questions import Question
 
 DOES_NOT_FIT: Final = 3
-Question = Callable[[Host], Awaitable[dict[str, Any]]]
 
 
 @click.command()
@@ -47,11 +48,7 @@ def fit(output: str, **options: Any) -> None:
     read_stdin = functools.cache(standard_input.read_text)
     with reported():
         manifest = pod_in(paths[0], read_stdin)
-
-    async def question(host: Host) -> dict[str, Any]:
-        return (await host.ask_fit(manifest)).as_json()
-
-    answer = _answer(question, options | {"paths": paths[1:], "more_paths": (), "needs_pods": False})
+    answer = _answer(Fit(manifest), options | {"paths": paths[1:], "more_paths": (), "needs_pods": False})
     _show(answer, output, fit_text)
     sys.exit(0 if answer["node"] and not answer["gates"] else DOES_NOT_FIT)
 
@@ -68,23 +65,19 @@ def drain(node: str, output: str, force: bool, **options: Any) -> None:
 
     Exit codes: 0 all pods could leave, 3 some could not or have no controller, 2 bad input.
     """
-
-    async def question(host: Host) -> dict[str, Any]:
-        return (await host.ask_drain(node)).as_json()
-
-    answer = _answer(question, options)
+    answer = _answer(Drain(node), options)
     _show(answer, output, drain_text)
     sys.exit(DOES_NOT_FIT if answer["stuck"] or answer["blocked"] or is_refused(answer, force) else 0)
 
 
-def _answer(question: Question, options: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(question: Question[PodFit | DrainAnswer], options: Mapping[str, Any]) -> dict[str, Any]:
     """Run the simulation, and ask its host before it stops. Exits with 2 for a question without answer."""
     found: list[dict[str, Any]] = []
     problems: list[str] = []
 
     async def ask(host: Host) -> None:
         try:
-            found.append(await question(host))
+            found.append((await host.ask(question)).as_json())
         except QuestionError as err:
             problems.append(str(err))
 

@@ -5,7 +5,8 @@ The server checks the rights to the paths (nonResourceURLs).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from berth_sdk.json.bounded import read_bounded_json
@@ -26,14 +27,15 @@ from berth_host.explain.nodes_answer import nodes_answer
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.explain.pod_state import AnsweringHost
 from berth_host.explain.queue_answer import ORDERS, PARTS, QUEUE_LAST, QueueQuery, queue_answer
-from berth_host.explain.simulated import SimulationAsked
 from berth_host.extenders.client import ExtenderClient
 from berth_host.extenders.extenders import Extenders
 from berth_host.log.secrets import masked
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.model.clock import Clock
 from berth_host.plugins.clients import Clients
-from berth_host.questions.simulating import Simulation
+from berth_host.questions.drain import Drain
+from berth_host.questions.fit import Fit, Refit
+from berth_host.questions.questions import A, Manifest, Question
 from berth_host.rpc.client import PluginClient
 
 
@@ -234,20 +236,8 @@ class ReportsShadow(Protocol):
 class HostOnPages(AnsweringHost, HostOfPlugins, Protocol):
     """The parts of the host that the pages and the query service show."""
 
-    async def ask_fit(self, manifest: Mapping[str, Any]) -> PodFit:
-        """Return where a pod would go now. Raises QuestionError."""
-        ...
-
-    async def ask_refit(self, key: str) -> PodFit | None:
-        """Return where a pod of the cluster would go now; None for no such pod. Raises QuestionError."""
-        ...
-
-    async def ask_simulation(self, asked: SimulationAsked) -> Simulation:
-        """Return the question where many pods would go. Raises QuestionError."""
-        ...
-
-    async def ask_drain(self, node_name: str) -> DrainAnswer:
-        """Return which pods of a node could go elsewhere now. Raises QuestionError."""
+    async def ask(self, question: Question[A]) -> A:
+        """Return the answer to a question, which changes nothing. Raises QuestionError."""
         ...
 
     @property
@@ -275,6 +265,47 @@ class AnsweringProcess(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionPage:
+    """A page that asks the host. `path`: the parts below PREFIX, where "*" stands for a name.
+
+    `takes`: the kind of the object that is sent as JSON with POST; "": the page is read with GET.
+    `question`: makes the question of the names in the path and of that object. `shown`: makes the JSON object
+    of the host, the names and the answer. Raises QuestionError.
+    """
+
+    path: tuple[str, ...]
+    question: Callable[[Sequence[str], Manifest], Question[Any]]
+    shown: Callable[[HostOnPages, Sequence[str], Any], dict[str, Any]]
+    takes: str = ""
+
+    def names(self, parts: Sequence[str]) -> list[str] | None:
+        """Return the names in the parts of a path; None for the path of another page."""
+        if len(parts) != len(self.path) or not all(parts):
+            return None
+        if any(part not in ("*", given) for part, given in zip(self.path, parts, strict=True)):
+            return None
+        return [given for part, given in zip(self.path, parts, strict=True) if part == "*"]
+
+
+def _whole(_: HostOnPages, __: Sequence[str], found: PodFit | DrainAnswer) -> dict[str, Any]:
+    return found.as_json()
+
+
+def _by_node(host: HostOnPages, names: Sequence[str], found: PodFit | None) -> dict[str, Any]:
+    if found is None:
+        raise UnknownObjectError(unknown_text(host, "/".join(names)))
+    return found.by_node()
+
+
+QUESTIONS: Final = (
+    QuestionPage((_FIT,), lambda _, pod: Fit(pod), _whole, takes="Pod"),
+    QuestionPage((_PODS, "*", "*", _FIT), lambda names, _: Refit("/".join(names)), _by_node),
+    QuestionPage(("nodes", "*", "drain"), lambda names, _: Drain(names[0]), _whole),
+)
+"""The pages that ask. The query service sends their answers, and asks `Simulate` itself, slice by slice."""
+
+
 class Answers:
     """The handler of all paths below PREFIX."""
 
@@ -286,14 +317,13 @@ class Answers:
     async def answer(self, request: Request) -> Answer:
         """Answer one request; with `watch=true` as a stream."""
         parts = request.path.removeprefix(PREFIX).split("/")
-        if parts == [_FIT]:
-            return await self._fit(request)
+        asked = next(((page, names) for page in QUESTIONS if (names := page.names(parts)) is not None), None)
+        if asked is not None and asked[0].takes:
+            return await self._ask(*asked, request)
         if request.method not in ("GET", "HEAD"):
             return failure(405, "MethodNotAllowed", f"{request.path} is read with GET")
-        if len(parts) == 3 and parts[0] == "nodes" and parts[1] and parts[2] == "drain":
-            return await self._drain(parts[1])
-        if len(parts) == 4 and parts[0] == _PODS and all(parts) and parts[3] == _FIT:
-            return await self._refit(f"{parts[1]}/{parts[2]}")
+        if asked is not None:
+            return await self._ask(*asked, request)
         watch = (request.query.get("watch") or ("false",))[0]
         if watch not in ("true", "false"):
             return failure(400, "BadRequest", f"watch={watch[:_SHOWN]} is neither true nor false")
@@ -374,27 +404,28 @@ class Answers:
         )
         return await queue_answer(host, query)
 
-    async def _fit(self, request: Request) -> Answer:
-        if request.method != "POST":
-            return failure(405, "MethodNotAllowed", f"{request.path} takes a Pod as JSON with POST")
-        try:
-            manifest = read_bounded_json(request.body)
-        except ValueError:
-            manifest = None
-        if not isinstance(manifest, dict):
-            return failure(400, "BadRequest", "the body is not a JSON object: send a Pod")
+    async def _ask(self, page: QuestionPage, names: Sequence[str], request: Request) -> Answer:
+        manifest: Any = {}
+        if page.takes:
+            if request.method != "POST":
+                said = f"{request.path} takes a {page.takes} as JSON with POST"
+                return failure(405, "MethodNotAllowed", said)
+            try:
+                manifest = read_bounded_json(request.body)
+            except ValueError:
+                manifest = None
+            if not isinstance(manifest, dict):
+                return failure(400, "BadRequest", f"the body is not a JSON object: send a {page.takes}")
         host = self._leader()
         if isinstance(host, Answer):
             return host
-        return await _answered(host, _json(host.ask_fit(manifest)))
-
-    async def _refit(self, key: str) -> Answer:
-        host = self._leader()
-        return host if isinstance(host, Answer) else await _answered(host, _by_node(host, key))
-
-    async def _drain(self, node_name: str) -> Answer:
-        host = self._leader()
-        return host if isinstance(host, Answer) else await _answered(host, _json(host.ask_drain(node_name)))
+        try:
+            found = page.shown(host, names, await host.ask(page.question(names, manifest)))
+        except UnknownObjectError as err:
+            return failure(404, "NotFound", str(err))
+        except QuestionError as err:
+            return failure(400, "BadRequest", str(err))
+        return as_json(found | {"answeredAt": format_micro_time(host.clock.now_s())})
 
     def _leader(self) -> HostOnPages | Answer:
         """Return the host that schedules; an error while there is none."""
@@ -430,28 +461,6 @@ class Answers:
         if found is None:
             return failure(404, "NotFound", unknown_text(host, key))
         return found.as_json()
-
-
-async def _json(asked: Awaitable[PodFit | DrainAnswer]) -> dict[str, Any]:
-    return (await asked).as_json()
-
-
-async def _by_node(host: HostOnPages, key: str) -> dict[str, Any]:
-    """Return the answer with every node. Raises QuestionError."""
-    found = await host.ask_refit(key)
-    if found is None:
-        raise UnknownObjectError(unknown_text(host, key))
-    return found.by_node()
-
-
-async def _answered(host: HostOnPages, asked: Awaitable[dict[str, Any]]) -> Answer:
-    try:
-        found = await asked
-    except UnknownObjectError as err:
-        return failure(404, "NotFound", str(err))
-    except QuestionError as err:
-        return failure(400, "BadRequest", str(err))
-    return as_json(found | {"answeredAt": format_micro_time(host.clock.now_s())})
 
 
 def _number(text: str, least: int, most: int) -> int | None:

@@ -1,7 +1,7 @@
 """`QueryService`: the calls of `proto/berth/query/v1/query.proto`, whose comments define the behaviour.
 
     metadata -> user and right (`Gate`) -> the leading host -> a place -> the request is read
-        -> Simulate: a `Simulation`, slice by slice
+        -> Simulate: `questions.simulating.Simulate`, slice by slice
         -> Fit, Queue, Drain, Why: the page of `/berth/v1/`
 
 Fit, Queue, Drain and Why send the bytes that the page answers, so that both always say the same. Served by
@@ -24,9 +24,10 @@ from berth_host.endpoints.access import Authentication, Authorization
 from berth_host.endpoints.pages import PREFIX, QUEUE_LIMIT, AnsweringProcess, Answers, HostOnPages
 from berth_host.endpoints.request_response import Answer, Request
 from berth_host.errors.endpoints import BusyError, QuestionCutError, QuestionError
-from berth_host.explain.simulated import Placement, SimulationAsked, SimulationSummary, TemplateAsked
+from berth_host.explain.simulated import Placement, SimulationSummary
 from berth_host.listening.turn_queue import TurnQueue
 from berth_host.model.user import ANONYMOUS, User
+from berth_host.questions.simulating import NodeTemplate, Simulate
 from berth_host.rpc.served.registration import Read, RequestLimit
 
 MOST_PODS: Final = 10_000
@@ -442,7 +443,7 @@ async def messages_of(
     host: HostOnPages, request: pb.SimulateRequest
 ) -> AsyncGenerator[pb.SimulateResponse, None]:
     """Yield the messages of the answer. Raises QuestionError."""
-    simulation = await host.ask_simulation(_asked(request))
+    simulation = await host.ask(_asked(request))
     message = pb.SimulateResponse()
     size = 0
     async with aclosing(simulation.run()) as slices:
@@ -460,7 +461,7 @@ async def messages_of(
     yield pb.SimulateResponse(summary=_summary(simulation.summary()))
 
 
-def _asked(request: pb.SimulateRequest) -> SimulationAsked:
+def _asked(request: pb.SimulateRequest) -> Simulate:
     """Return the question of a request. Raises QuestionError, which names the field and the cure."""
     _limit("pods", len(request.pods), MOST_PODS, "ask about fewer pods at a time")
     _limit("templates", len(request.templates), MOST_TEMPLATES, "ask about fewer templates at a time")
@@ -493,10 +494,10 @@ def _asked(request: pb.SimulateRequest) -> SimulationAsked:
         if not one.count:
             raise QuestionError(f"{field}.count is 0: give the number of nodes, or leave out the template")
         _limit(f"{field}.pods", len(one.pods), MOST_NODE_PODS, "give the pods of one node")
-    return SimulationAsked(
+    return Simulate(
         pods=[_object(f"pods[{at}]", text) for at, text in enumerate(request.pods)],
         templates=[
-            TemplateAsked(
+            NodeTemplate(
                 name=one.name,
                 node=_object(f"templates[{at}].node", one.node),
                 count=one.count,

@@ -1,7 +1,7 @@
 """`PodFit`: where a pod would go now, and `DrainAnswer`: which pods of a node could not go elsewhere.
 
-Made by `questions.questions`; printed by `berth fit`, `berth drain` and `kubectl berth`, sent as JSON
-(docs/reference/http-api.md).
+Made by `questions.fit` and `questions.drain`; printed by `berth fit`, `berth drain` and `kubectl berth`, sent
+as JSON (docs/reference/http-api.md).
 """
 
 from __future__ import annotations

@@ -1,40 +1,16 @@
-"""Where pods would go, also on nodes that do not exist yet: the question as it is asked, and the answers.
+"""Where pods would go, also on nodes that do not exist yet: the answers.
 
-`app.asking` reads the manifests of the question, `questions.simulating` makes the answers, and the query
-service sends them.
+`questions.simulating` makes them, and the query service sends them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 EXISTING: Final = ""
 """The template name that stands for the nodes that exist."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateAsked:
-    """One template as it was asked: a core/v1 Node, and pods that each of its `count` nodes has."""
-
-    name: str
-    node: Mapping[str, Any]
-    count: int
-    pods: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationAsked:
-    """A question of `berth.query.v1` as it was asked. `scheduler_name` "": each pod's own."""
-
-    pods: Sequence[Mapping[str, Any]]
-    templates: Sequence[TemplateAsked] = ()
-    scheduler_name: str = ""
-    only_templates: bool = False
-    each_alone: bool = False
-    fills_used_nodes: bool = False
-    all_verdicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
     search_pod   PreFilter, Filter, Score, PostFilter, as in the pod's scheduling cycle -> `Found`
     ask_pod      the same, as the answer that users read (`PodFit`)
 
-Nothing is assumed, reserved, nominated or evicted. `questions`, `simulating` and `FrameworkAlone` ask by it.
+Nothing is assumed, reserved, nominated or evicted. `fit`, `drain` and `simulating` ask by it.
 """
 
 from __future__ import annotations

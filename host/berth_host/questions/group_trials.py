@@ -1,6 +1,6 @@
-"""`group_trials`: would a pod group fit? Tries the group with the algorithm of its cycle, and takes all back.
+"""`TryGroup`: would a pod group fit? Tries the group with the algorithm of its cycle, and takes all back.
 
-Part of `FrameworkAlone`. The answer is that of `groups.placements`, which places the groups of a host.
+The answer is that of `groups.placements`, which places the groups of a host.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from dataclasses import dataclass, replace
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 
-from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
+from berth_host.cluster.watching import GROUP_POLICY, group_gates, judges_coscheduling
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.attempt import Failed
 from berth_host.cycle.schedule_one import CycleProfile, SearchSteps, Undoing
+from berth_host.errors.endpoints import QuestionError
 from berth_host.explain.group_answer import Domain
 from berth_host.explain.group_record import TriedPlacements
+from berth_host.framework.framework import Framework
 from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
 from berth_host.groups.placements import Placements, Restart
 from berth_host.groups.schedule_group import differences
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.model.clock import RealClock
+from berth_host.model.resources import POD_GROUPS
+from berth_host.questions.questions import AskedCluster, Question
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -33,7 +38,7 @@ from berth_host.rpc.group_cycle import PlacementCycle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFit:
-    """The answer of `FrameworkAlone.try_group`. Pods are named `namespace/name`.
+    """The answer to `TryGroup`. Pods are named `namespace/name`.
 
     - `fits`: True if the minimum of the group fits.
     - `message`: why the group does not fit; "" if it does.
@@ -55,36 +60,75 @@ class GroupFit:
     placements: Sequence[Domain]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTrials:
-    """The parts of a `FrameworkAlone` that a trial uses."""
+@dataclass(frozen=True, slots=True)
+class TryGroup(Question[GroupFit]):
+    """Does a pod group fit: its minimum at once, with the nodes that its pods would get?
 
-    cache: Cache
-    snapshot: Snapshot
-    profile: CycleProfile
-    group_policy: bool
+    Plugins get Reserve and Unreserve, as in the cycle of a group; nobody is preempted. `pods`: the members
+    without a node. Members with a node are pods of the cluster, read with their group
+    (`Pod.from_object(..., groups=True)`), and count for the minimum. `nominated`: pods with a
+    `nominated_node`, which count as pods of that node; may include members.
+    """
 
-    async def fit(self, group: PodGroup, pods: Iterable[Pod], nominated: Iterable[Pod]) -> GroupFit:
-        """Try a group; see `FrameworkAlone.try_group`. Raises ValueError."""
-        members = _members(group, pods)
-        groups = self.cache.groups
+    group: PodGroup
+    pods: Sequence[Pod]
+    nominated: Sequence[Pod] = ()
+
+    async def answer(self, cluster: AskedCluster) -> GroupFit:
+        """Return the answer of a cluster of one's own.
+
+        Raises ValueError, with the cure, for groups and pods that cannot be tried together, and where the
+        configuration does not schedule such groups; QuestionError in another cluster.
+        """
+        group = self.group
+        if not cluster.is_own:
+            raise QuestionError("a running host tries no group: ask a FrameworkAlone over a copy")
+        members = _members(group, self.pods)
+        profile = cluster.profile_of(members[0])
+        _check_kind(group, profile.framework, cluster.configuration)
+        groups = cluster.cache.groups
         groups.put_object(group)
         for pod in members:
             groups.put_unscheduled(pod)
         try:
-            problem = differences(groups, group.key, members, group_policy=self.group_policy)
+            group_policy = cluster.configuration.gates.values.get(GROUP_POLICY, False)
+            problem = differences(groups, group.key, members, group_policy=group_policy)
             if problem:
                 raise ValueError(f"{problem}: give the group and its pods the same")
-            self.snapshot.update(self.cache)
-            self.snapshot.hold()
-            return await self._tried(group, members, nominated)
+            async with cluster.undisturbed():
+                trial = _Trial(profile, cluster.snapshot)
+                return await trial.tried(group, members, self.nominated)
         finally:
-            self.snapshot.release()
             for pod in members:
                 groups.remove_unscheduled(pod)
             groups.remove_object(group.key)
 
-    async def _tried(self, group: PodGroup, members: Sequence[Pod], nominated: Iterable[Pod]) -> GroupFit:
+
+def _check_kind(group: PodGroup, framework: Framework, configuration: LoadedConfiguration) -> None:
+    """Raise ValueError for a group that a host with this configuration would not schedule."""
+    if group.is_composite:
+        raise ValueError(f"{group.key} is a group of groups: try its PodGroups, one by one")
+    if group.is_coscheduling:
+        if not any(judges_coscheduling(client.descriptor) for client in framework.clients):
+            raise ValueError(
+                f"the profile does not schedule {group.key}: enable the plugin Coscheduling in it"
+            )
+    elif POD_GROUPS not in group_gates(configuration):
+        raise ValueError(
+            f"the configuration does not schedule {group.key}: load it with"
+            f" feature_gates={{{POD_GROUPS!r}: True}}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One trial over a snapshot that is held."""
+
+    profile: CycleProfile
+    snapshot: Snapshot
+
+    async def tried(self, group: PodGroup, members: Sequence[Pod], nominated: Sequence[Pod]) -> GroupFit:
+        """Place the members, and take everything back."""
         waiting = ObjectStores()
         promised = [_known(pod) for pod in nominated]
         for pod in (*promised, *members):

@@ -1,8 +1,8 @@
 """Notes about pods whose answer is less exact: those with volumes and those with resource claims.
 
 Such a pod depends on objects besides nodes and pods. A node of a template has none of them, the pod of a
-question owns none of them, and nothing of them is reserved for it. Called by `questions`, `simulating`
-and `app.host`.
+question owns none of them, and nothing of them is reserved for it. Called by `fit`, `drain`,
+`simulating` and `app.asked_host`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def note_about_members(pods: Sequence[Pod]) -> list[str]:
         return []
     return [
         f"{_named(pods)}: a member of a pod group is asked about by itself, and the scheduler places the"
-        " group as a whole; ask about the group with berth why podgroup or FrameworkAlone.try_group"
+        " group as a whole; ask about the group with berth why podgroup or, in a program, TryGroup"
     ]
 
 

@@ -1,8 +1,10 @@
-"""`Simulation`: where would many pods go, also on nodes that do not exist yet?
+"""`Simulate`: where would many pods go, also on nodes that do not exist yet?
+
+    manifests -> records -> `Simulation`, which the caller runs:
 
     slice: hold the snapshot -> add the template nodes and the pods placed so far, on trial
            -> `search_pod` for the next pods -> release, which takes everything back
-    between two slices the scheduler has the time that the slice took (`Scheduler.undisturbed`)
+    between two slices the scheduler has the time that the slice took (`AskedCluster.undisturbed`)
 
 The template nodes are in the snapshot before PreFilter, as for a what-if about a new node (`what_ifs`): a
 plugin needs no code for them. All of them come at once, so a served plugin gets one delta and one call for
@@ -17,9 +19,8 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint
@@ -31,10 +32,8 @@ from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import Attempt
-from berth_host.cycle.loop import Scheduler
-from berth_host.cycle.schedule_one import Profile, SearchSteps
+from berth_host.cycle.schedule_one import Profile
 from berth_host.errors.endpoints import QuestionCutError, QuestionError
 from berth_host.explain.diagnosis import NO_REASON
 from berth_host.explain.simulated import (
@@ -48,6 +47,8 @@ from berth_host.explain.simulated import (
 from berth_host.metrics.series import instant_s
 from berth_host.questions.ask_pod import Among, Found, search_pod
 from berth_host.questions.question_notes import notes_about
+from berth_host.questions.questions import AskedCluster, Manifest, Question, ReadsManifests
+from berth_host.questions.what_ifs import check_complete
 from berth_host.queue.interfaces import Less
 from berth_host.queue.order import LessKey
 from berth_host.queue.plugin_calls import MAX_BATCH
@@ -59,6 +60,8 @@ _LONGEST_S: Final = 1.0
 """Seconds that a slice asks about pods, at most, but for the last one of them."""
 _WORTH: Final = 4
 """A slice asks for at least this many times the seconds that its template nodes took to come."""
+_AT_ONCE: Final = 16
+"""The number of pods to read before other tasks of the loop run."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 _TELLS_APART: Final = (HOSTNAME, "matchFields", "metadata.name")
 """Words in a pod's node selection by which it may tell equal nodes apart."""
@@ -66,65 +69,86 @@ _TELLS_APART: Final = (HOSTNAME, "matchFields", "metadata.name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTemplate:
-    """A kind of nodes that do not exist: `count` nodes as `node`, each with `pods` from the start."""
+    """A kind of nodes that do not exist: `count` nodes as `node`, each with `pods` from the start.
+
+    The node and the pods are records, or objects of core/v1. The node's name counts for nothing.
+    """
 
     name: str
-    node: Node
+    node: Node | Manifest
     count: int
-    pods: Sequence[Pod] = ()
+    pods: Sequence[Pod | Manifest] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The question; the fields are those of SimulateRequest in `proto/berth/query/v1/query.proto`."""
+class Simulate(Question["Simulation"]):
+    """Where would many pods go, also on nodes that do not exist?
 
-    pods: Sequence[Pod]
+    The fields are those of SimulateRequest in `proto/berth/query/v1/query.proto`. `pods`: records, or objects
+    of core/v1. `scheduler_name`: the profile of the pods that are such objects; "": each pod's own.
+    """
+
+    pods: Sequence[Pod | Manifest]
     templates: Sequence[NodeTemplate] = ()
+    scheduler_name: str = ""
     only_templates: bool = False
     each_alone: bool = False
     fills_used_nodes: bool = False
     all_verdicts: bool = False
-    notes: Sequence[str] = ()
-    """Sentences for the answer's summary: what made the reading of the question less exact."""
+
+    async def answer(self, cluster: AskedCluster) -> Simulation:
+        """Return the question with all its records, for the caller to run. Raises QuestionError, which names
+        the field of a manifest, and IncompleteNodeError.
+        """
+        given = [*self.pods, *(pod for one in self.templates for pod in one.pods)]
+        reading = _Reading(await cluster.reader([one for one in given if not isinstance(one, Pod)]))
+        pods = await reading.pods("pods", self.pods, self.scheduler_name)
+        templates = []
+        for at, one in enumerate(self.templates):
+            field = f"templates[{at}]"
+            node = reading.node(f"{field}.node", one.node)
+            there = await reading.pods(f"{field}.pods", one.pods)
+            templates.append(_Template(at, one.name, node, one.count, there))
+            await asyncio.sleep(0)
+        profiles = [cluster.profile_of(pod) for pod in pods]
+        for profile in dict.fromkeys(profiles):
+            check_complete(profile.framework, (one.node for one in templates))
+        notes = [f"{reading.problem}; pods without it count with priority 0"] if reading.problem else []
+        return Simulation(cluster, self, pods, templates, profiles, [*notes, *cluster.notes_about(pods)])
 
 
-class Room(Protocol):
-    """The snapshot to ask over."""
+class _Reading:
+    """Reads the manifests of one question; records stay as they are. The errors name the field."""
 
-    @property
-    def profiles(self) -> Mapping[str, Profile]:
-        """The profiles by schedulerName."""
-        ...
+    def __init__(self, reader: ReadsManifests) -> None:
+        self._reader = reader
+        self.problem = reader.problem
 
-    @property
-    def steps(self) -> SearchSteps:
-        """The steps of a search over `snapshot`."""
-        ...
+    async def pods(
+        self, field: str, given: Sequence[Pod | Manifest], scheduler_name: str = ""
+    ) -> Sequence[Pod]:
+        """Return the records of pods."""
+        read = []
+        for at, one in enumerate(given):
+            if isinstance(one, Pod):
+                read.append(one)
+                continue
+            try:
+                read.append(self._reader.pod(one, scheduler_name))
+            except QuestionError as err:
+                raise QuestionError(f"{field}[{at}]: {err}") from err
+            if at % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return read
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """The snapshot."""
-        ...
-
-    @property
-    def is_wanted(self) -> bool:
-        """True while pods wait for a scheduling cycle."""
-        ...
-
-    def undisturbed(self) -> AbstractAsyncContextManager[Callable[[Attempt | None], None]]:
-        """Hold the newest snapshot for the block; see `Scheduler.undisturbed`."""
-        ...
-
-
-def profile_of(pod: Pod, profiles: Mapping[str, Profile]) -> Profile:
-    """Return the profile that places the pod. Raises QuestionError if there is none."""
-    profile = profiles.get(pod.scheduler_name)
-    if profile is None:
-        raise QuestionError(
-            f"pod {pod.key} has the schedulerName {pod.scheduler_name!r}, and this scheduler places"
-            f" {', '.join(sorted(profiles))}: ask the other one, or write one of these names"
-        )
-    return profile
+    def node(self, field: str, given: Node | Manifest) -> Node:
+        """Return the record of a template's node."""
+        if isinstance(given, Node):
+            return given
+        try:
+            return self._reader.node(given)
+        except QuestionError as err:
+            raise QuestionError(f"{field}: {err}") from err
 
 
 async def in_queue_order(pods: Sequence[Pod], profiles: Sequence[Profile]) -> tuple[list[int], list[str]]:
@@ -174,15 +198,27 @@ def _or_by_priority(less: Less, raised: list[Exception]) -> Less:
 
 
 class Simulation:
-    """One question about many pods. `run` is called once; the other members are valid after it."""
+    """The answer to `Simulate`, which is made slice by slice.
 
-    def __init__(self, room: Room, wanted: Wanted) -> None:
-        """Prepare the question. Raises QuestionError for pods of profiles that the host does not have."""
-        self._room = room
-        self._wanted = wanted
-        self._profiles = [profile_of(pod, room.profiles) for pod in wanted.pods]
-        self._templates = [_Template(number, one) for number, one in enumerate(wanted.templates)]
-        self._order: Sequence[int] = range(len(wanted.pods))
+    `run`, or `placements`, is called once; `summary` is valid after it.
+    """
+
+    def __init__(
+        self,
+        cluster: AskedCluster,
+        asked: Simulate,
+        pods: Sequence[Pod],
+        templates: Sequence[_Template],
+        profiles: Sequence[Profile],
+        notes: Sequence[str],
+    ) -> None:
+        """`pods`, `templates`: the records of those that were asked about. `profiles`: those of the pods."""
+        self._cluster = cluster
+        self._asked = asked
+        self._pods = pods
+        self._profiles = profiles
+        self._templates = templates
+        self._order: Sequence[int] = range(len(pods))
         """The positions of the pods in the order in which they are asked about."""
         self._placed: list[Pod] = []
         """The pods that take room, on their nodes."""
@@ -192,9 +228,9 @@ class Simulation:
         self._slice_count = 0
         self._held_s = 0.0
         self._notes = [
-            *wanted.notes,
+            *notes,
             *self._about_extenders(),
-            *notes_about(wanted.pods, on_templates=bool(wanted.templates), in_turn=not wanted.each_alone),
+            *notes_about(pods, on_templates=bool(templates), in_turn=not asked.each_alone),
         ]
 
     def _about_extenders(self) -> list[str]:
@@ -203,7 +239,7 @@ class Simulation:
             return []
         names = [
             name
-            for profile, pod in zip(self._profiles, self._wanted.pods, strict=True)
+            for profile, pod in zip(self._profiles, self._pods, strict=True)
             for name in profile.algorithm.extenders.knowing_nodes(pod)
         ]
         return [
@@ -216,16 +252,19 @@ class Simulation:
     async def run(self) -> AsyncGenerator[Sequence[Placement], None]:
         """Yield the answers, slice by slice, in the order in which the pods were asked about.
 
-        Nothing is held while a slice is yielded. Raises QuestionError if the cluster has a node with the
-        name of a template node.
+        Nothing is held while a slice is yielded. A slice waits for the end of a cycle, and the next cycle for
+        the slice. Raises QuestionError if the cluster has a node with the name of a template node, and
+        QuestionCutError if the host stops.
         """
-        if not self._wanted.each_alone:
-            self._order, notes = await in_queue_order(self._wanted.pods, self._profiles)
+        if not self._asked.each_alone:
+            self._order, notes = await in_queue_order(self._pods, self._profiles)
             self._notes += notes
         done = 0
         while done < len(self._order):
             found: list[Placement] = []
-            async with self._room.undisturbed() as about:
+            if self._cluster.is_stopping:
+                raise QuestionCutError("the scheduler stops: ask again, once another one leads")
+            async with self._cluster.undisturbed() as about:
                 held_s = instant_s()
                 asked = await self._set_up()
                 ready_s = instant_s()
@@ -234,7 +273,7 @@ class Simulation:
                 while done + len(found) < len(self._order):
                     found.append(await self._ask(self._order[done + len(found)], asked, about))
                     now_s = instant_s()
-                    if now_s >= latest_s or (now_s >= ends_s and self._room.is_wanted):
+                    if now_s >= latest_s or (now_s >= ends_s and self._cluster.is_wanted):
                         break
                     await asyncio.sleep(0)  # the watches' turn
             self._slice_count += 1
@@ -242,10 +281,15 @@ class Simulation:
             done += len(found)
             yield found
 
+    async def placements(self) -> tuple[list[Placement], SimulationSummary]:
+        """Return all answers, in the order of the question's pods, and the sums. Raises as `run` does."""
+        found = [one async for part in self.run() for one in part]
+        return sorted(found, key=lambda one: one.index), self.summary()
+
     def summary(self) -> SimulationSummary:
         """Return the sums."""
         uses = []
-        for number, one in enumerate(self._wanted.templates):
+        for number, one in enumerate(self._templates):
             counts = [count for (template, _), count in self._pod_counts.items() if template == number]
             uses.append(TemplateUse(one.name, len(counts), sum(counts)))
         return SimulationSummary(
@@ -259,7 +303,7 @@ class Simulation:
 
     async def _set_up(self) -> _Asked:
         """Add the template nodes and the pods that were placed, on trial."""
-        snapshot = self._room.snapshot
+        snapshot = self._cluster.snapshot
         for template in self._templates:
             for node in template.nodes:
                 if snapshot.has_node(node.name):
@@ -279,14 +323,14 @@ class Simulation:
         for pod in self._placed:
             if snapshot.has_node(pod.node_name):
                 snapshot.assume(pod)
-        return _Asked(snapshot.nodes, slots, self._pod_counts if not self._wanted.each_alone else {})
+        return _Asked(snapshot.nodes, slots, self._pod_counts if not self._asked.each_alone else {})
 
     async def _ask(self, index: int, asked: _Asked, about: Callable[[Attempt | None], None]) -> Placement:
-        wanted, room = self._wanted, self._room
-        pod = wanted.pods[index]
-        nodes = room.snapshot.nodes
+        wanted, cluster = self._asked, self._cluster
+        pod = self._pods[index]
+        nodes = cluster.snapshot.nodes
         among = asked.among(wanted, shares=not _tells_nodes_apart(pod))
-        found = await search_pod(room.steps, self._profiles[index], nodes, pod, among, about=about)
+        found = await search_pod(cluster.steps, self._profiles[index], nodes, pod, among, about=about)
         verdicts: Sequence[Verdict] = ()
         if found.result is None or wanted.all_verdicts:
             verdicts = self._verdicts(found, asked)
@@ -297,19 +341,19 @@ class Simulation:
         row = nodes.position(name)
         assert row is not None  # the choice is one of the table's nodes
         number, ordinal = int(asked.templates[row]), int(asked.ordinals[row])
-        is_new = number < len(wanted.templates)
+        is_new = number < len(self._templates)
         if is_new:
             self._pod_counts[number, ordinal] += 1
         if not wanted.each_alone:
             on_node = pod.on_node(name)
-            room.snapshot.assume(on_node)
+            cluster.snapshot.assume(on_node)
             self._placed.append(on_node)
             asked.use(row)
         return Placement(
             index=index,
             pod=pod.key,
             node_name="" if is_new else name,
-            template=wanted.templates[number].name if is_new else "",
+            template=self._templates[number].name if is_new else "",
             ordinal=ordinal if is_new else 0,
             verdicts=verdicts,
         )
@@ -321,8 +365,8 @@ class Simulation:
         width = len(statuses) + 1
         tallies = np.bincount(asked.templates * width + groups, minlength=(count + 1) * width)
         table = tallies.reshape(count + 1, width).tolist()
-        which = [] if self._wanted.only_templates else [(count, EXISTING)]
-        which += [(number, one.name) for number, one in enumerate(self._wanted.templates)]
+        which = [] if self._asked.only_templates else [(count, EXISTING)]
+        which += [(number, one.name) for number, one in enumerate(self._templates)]
         answers = []
         for number, name in which:
             row = table[number]
@@ -338,16 +382,17 @@ class Simulation:
 
 
 class _Template:
-    """The nodes of one template, made once. `name`: the template's, for messages."""
+    """The nodes of one template, made once. `name`: the template's. `node`: what each of them is like."""
 
-    def __init__(self, number: int, wanted: NodeTemplate) -> None:
-        self.name = wanted.name
-        self._pods = wanted.pods
+    def __init__(self, number: int, name: str, node: Node, count: int, pods: Sequence[Pod]) -> None:
+        self.name = name
+        self.node = node
+        self._pods = pods
         self._pods_on: dict[str, list[Pod]] = {}
-        width = len(str(wanted.count - 1))
+        width = len(str(count - 1))
         # Names of equal length sort by ordinal: of equally good nodes, the first one is used first.
-        names = [f"berth-template-{number}-{ordinal:0{width}d}" for ordinal in range(wanted.count)]
-        self.nodes = [_named(wanted.node, name) for name in names]
+        names = [f"berth-template-{number}-{ordinal:0{width}d}" for ordinal in range(count)]
+        self.nodes = [_named(node, its_name) for its_name in names]
 
     def pods_on(self, node: Node) -> list[Pod]:
         """Return the pods that the node has from the start, under uids of their own."""
@@ -420,7 +465,7 @@ class _Asked:
             self._stands_for[row] = row
             self._choose(int(self.templates[row]))
 
-    def among(self, wanted: Wanted, *, shares: bool) -> Among:
+    def among(self, wanted: Simulate, *, shares: bool) -> Among:
         """Return the nodes to ask about. `shares` False: each by itself. Valid until `use`."""
         return Among(
             allowed=~self._existing if wanted.only_templates else self._everywhere,
@@ -453,32 +498,3 @@ def _judged(found: Found) -> tuple[list[Status], NDArray[np.intp]]:
         groups[rows] = len(rejections)
     groups[found.fits] = 0
     return rejections, groups
-
-
-class HostRoom:
-    """The room of a running host. A slice waits for the end of a cycle, and the next cycle for the slice."""
-
-    def __init__(self, scheduler: Scheduler, snapshot: Snapshot) -> None:
-        self._scheduler = scheduler
-        self.snapshot = snapshot
-
-    @property
-    def profiles(self) -> Mapping[str, Profile]:
-        """The profiles by schedulerName."""
-        return self._scheduler.profiles
-
-    @property
-    def steps(self) -> SearchSteps:
-        """The steps of the scheduling loop."""
-        return self._scheduler.steps
-
-    @property
-    def is_wanted(self) -> bool:
-        """True while pods wait for a scheduling cycle."""
-        return self._scheduler.queue.has_ready
-
-    def undisturbed(self) -> AbstractAsyncContextManager[Callable[[Attempt | None], None]]:
-        """Hold the newest snapshot for the block. Raises QuestionCutError if the host stops."""
-        if self._scheduler.is_stopping:
-            raise QuestionCutError("the scheduler stops: ask again, once another one leads")
-        return self._scheduler.undisturbed()

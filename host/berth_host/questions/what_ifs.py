@@ -7,14 +7,16 @@ Only this module judges one node that does not exist. The nodes of templates com
 A new node must be there before PreFilter, as in the simulator of cluster-autoscaler: plugins count domains
 and pods over all nodes at PreFilter (PodTopologySpread, InterPodAffinity), and a new node may be a new
 domain. So a plugin needs no code for new nodes, and its verdict is that of a cluster that has the node.
-Called for RunFilters of plugins, in the middle of a cycle, and by `FrameworkAlone.what_if`.
+`WhatIfs` answers RunFilters of plugins, in the middle of a cycle, and the question `WhatIf`.
 Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, RunFilterPlugins), v1.37.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint
@@ -29,6 +31,7 @@ from berth_host.errors import HostError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
+from berth_host.questions.questions import AskedCluster, Question
 from berth_host.rpc.cycle import Cycle, CycleEnd
 
 
@@ -120,6 +123,48 @@ class WhatIfs:
             return await self._framework.judge(attempt, node.name, without=self._without)
         finally:
             self._framework.end_cycle(attempt, CycleEnd.ABORTED)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf(Question[list[Status]]):
+    """Would the pod fit? For each scenario SUCCESS, or the rejection with the name of its plugin.
+
+    A scenario is a node of the snapshot without some of its pods and with others, or a node that does not
+    exist (`Scenario.node`). Each is judged by itself.
+    """
+
+    pod: Pod
+    scenarios: Sequence[Scenario]
+
+    async def answer(self, cluster: AskedCluster) -> list[Status]:
+        """Return the answer. Raises QuestionError, KeyError for a node that is not there, InvariantError for
+        a new node that is, and IncompleteNodeError.
+        """
+        asked, snapshot = self.scenarios, cluster.snapshot
+        profile = cluster.profile_of(self.pod)
+        framework = profile.framework
+        check_complete(framework, (one.node for one in asked if one.node is not None))
+        async with cluster.undisturbed():
+            what_ifs = WhatIfs(framework, snapshot)
+            cycle = Cycle(
+                uuid.uuid4().hex,
+                self.pod,
+                framework.profile,
+                nodes=snapshot.nodes,
+                version=snapshot.version,
+                budget_s=profile.cycle_budget_s,
+            )
+            try:
+                rejected = SUCCESS
+                if any(one.node is None for one in asked):
+                    rejected = (await framework.run_pre_filter(cycle)).status
+                if rejected.is_success:
+                    return await what_ifs.run(cycle, asked)
+                # On a new node, PreFilter is asked anew.
+                found = iter(await what_ifs.run(cycle, [one for one in asked if one.node is not None]))
+                return [rejected if one.node is None else next(found) for one in asked]
+            finally:
+                framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
 
 
 def check_complete(framework: Framework, nodes: Iterable[Node], *, without: str = "") -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from berth_host.app import FrameworkAlone
+from berth_host.app import Fit, FrameworkAlone
 from berth_host.app import alone as alone_module
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
@@ -25,7 +25,7 @@ async def test_each_node_shape_gets_its_own_answer() -> None:
     alone = FrameworkAlone()
     alone.add_node(make_node("n0", cpu="1"))
     alone.add_node(make_node("n1", cpu="4"))
-    verdicts = await alone.fits(make_pod("web", cpu="2"))
+    verdicts = (await alone.ask(Fit(make_pod("web", cpu="2")))).verdicts
     assert verdicts["n1"].is_success
     assert (verdicts["n0"].plugin, verdicts["n0"].message) == ("NodeResourcesFit", "Insufficient cpu")
 
@@ -35,9 +35,9 @@ async def test_pods_on_a_node_and_nominated_to_it_count() -> None:
     alone.add_node(make_node("n0", cpu="2"))
     alone.add_pod(make_pod("old", cpu="1", node="n0"))
     pod = make_pod("web", cpu="1")
-    assert (await alone.fits(pod))["n0"].is_success
+    assert (await alone.ask(Fit(pod))).verdicts["n0"].is_success
     promised = make_pod("first", cpu="1", nominated="n0", priority=5)
-    assert (await alone.fits(pod, [promised]))["n0"].message == "Insufficient cpu"
+    assert (await alone.ask(Fit(pod, [promised]))).verdicts["n0"].message == "Insufficient cpu"
 
 
 async def test_framework_alone_runs_the_plugins_of_the_program() -> None:
@@ -46,7 +46,7 @@ async def test_framework_alone_runs_the_plugins_of_the_program() -> None:
     alone = FrameworkAlone(configuration, plugins={"OnlyEven": OnlyEven})
     for i in range(2):
         alone.add_node(make_node(f"n{i}"))
-    verdicts = await alone.fits(make_pod("web"))
+    verdicts = (await alone.ask(Fit(make_pod("web")))).verdicts
     assert verdicts["n0"].is_success
     assert verdicts["n1"] == Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("odd",), "OnlyEven")
 
@@ -65,7 +65,7 @@ async def test_rejection_by_pre_filter_holds_for_every_node() -> None:
         load_configuration(text, source="x", registered=registered), plugins={"Never": Never}
     )
     alone.add_node(make_node("n0"))
-    assert (await alone.fits(make_pod("web")))["n0"].message == "never"
+    assert (await alone.ask(Fit(make_pod("web")))).verdicts["n0"].message == "never"
 
 
 def test_profile_that_does_not_exist_is_named() -> None:
@@ -103,16 +103,16 @@ async def test_served_plugin_gives_the_verdicts_that_it_gives_in_process(
         for framework in (in_process, alone):
             nodes_and_pods(framework)
         web = make_pod("web", cpu="1")
-        wanted = await in_process.fits(web)
+        wanted = (await in_process.ask(Fit(web))).verdicts
         assert {name: status.message for name, status in wanted.items()} == {
             "n0": "",
             "n1": "odd",
             "n2": "Insufficient cpu",
             "n3": "odd",
         }
-        assert await alone.fits(web) == wanted
+        assert (await alone.ask(Fit(web))).verdicts == wanted
         alone.add_node(make_node("n4", cpu="2"))  # what is added later reaches the plugin, too
-        assert (await alone.fits(web))["n4"].is_success
+        assert (await alone.ask(Fit(web))).verdicts["n4"].is_success
 
 
 async def test_absent_served_plugin_makes_every_node_fail(
@@ -121,7 +121,7 @@ async def test_absent_served_plugin_makes_every_node_fail(
     monkeypatch.setattr(alone_module, "ATTACH_S", 0.0)
     async with FrameworkAlone(served(f"endpoint: unix://{tmp_path}/far.sock")) as alone:
         nodes_and_pods(alone)
-        verdict = (await alone.fits(make_pod("web")))["n0"]
+        verdict = (await alone.ask(Fit(make_pod("web")))).verdicts["n0"]
         assert verdict.code is Code.ERROR
         assert "OnlyEven" in verdict.message
 
@@ -129,15 +129,16 @@ async def test_absent_served_plugin_makes_every_node_fail(
 async def test_error_of_a_framework_that_was_not_entered_names_the_cure() -> None:
     alone = FrameworkAlone(served("endpoint: unix:///run/far.sock"))
     with pytest.raises(PluginLoadError, match="async with FrameworkAlone"):
-        await alone.fits(make_pod("web"))
+        await alone.ask(Fit(make_pod("web")))
 
 
 async def test_fit_names_the_plugins_that_would_keep_the_pod_out_of_the_queue() -> None:
     alone = FrameworkAlone()
     alone.add_node(make_node("n0"))
     gated = replace(make_pod("web"), scheduling_gates=("example.com/a",))
-    found = await alone.fit(gated)
+    found = await alone.ask(Fit(gated))
     assert [(gate.plugin, gate.message) for gate in found.gates] == [
         ("SchedulingGates", "waiting for scheduling gates: [example.com/a]")
     ]
-    assert (found.node, found.fits_now, (await alone.fit(make_pod("web"))).fits_now) == ("n0", False, True)
+    open_now = await alone.ask(Fit(make_pod("web")))
+    assert (found.node, found.fits_now, open_now.fits_now) == ("n0", False, True)

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from berth_host.app import asking
-from berth_host.app.asking import pod_of, read_classes
+from berth_host.app import Fit, asking
+from berth_host.app.asking import ManifestReader, read_classes
 from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import QuestionError
@@ -19,7 +19,7 @@ from support.hosts import World, node, pod
 def test_pod_of_a_cluster_is_asked_about_without_its_node_and_its_uid() -> None:
     written = pod("web", nodeName="a", priorityClassName="system-node-critical")
     written["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"app": "web"}}
-    found = pod_of(written | {"status": {"phase": "Running"}}, ManualClock(5.0))
+    found = ManifestReader(ManualClock(5.0)).pod(written | {"status": {"phase": "Running"}})
     assert (found.key, found.node_name, dict(found.labels)) == ("default/web", "", {"app": "web"})
     assert (found.priority, found.scheduler_name) == (2_000_001_000, "default-scheduler")
     assert found.uid not in ("", "1")
@@ -32,7 +32,7 @@ def test_pod_of_a_cluster_is_asked_about_without_its_node_and_its_uid() -> None:
 def test_pod_with_a_generated_name_gets_one() -> None:
     written = pod("x")
     written["metadata"] = {"generateName": "web-"}
-    assert pod_of(written, ManualClock(5.0)).key == "default/web-x"
+    assert ManifestReader(ManualClock(5.0)).pod(written).key == "default/web-x"
 
 
 def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ async def test_priority_is_that_of_the_cluster_s_class(
     async with World([node("a"), *CLASSES]) as world:
         manifest = pod("web", **spec)
         classes = await read_classes(world.port, [manifest])
-    found = pod_of(manifest, world.clock, classes)
+    found = ManifestReader(world.clock, classes).pod(manifest)
     assert (found.priority, found.never_preempts, classes.problem) == (priority, never_preempts, "")
 
 
@@ -96,17 +96,17 @@ async def test_answer_says_that_the_classes_could_not_be_read(
     classes = await read_classes(cluster, [pod("web", priority=3), pod("web")])
     assert classes.problem.startswith("the cluster's PriorityClasses cannot be read: ")
     assert classes.problem.endswith("give spec.priority, or let the scheduler list priorityclasses")
-    assert pod_of(pod("web"), clock, classes).priority == 0
+    assert ManifestReader(clock, classes).pod(pod("web")).priority == 0
     assert (await read_classes(cluster, [pod("web", priority=3)])).problem == ""
     with pytest.raises(QuestionError, match=r"gold was found; the cluster's PriorityClasses cannot be read"):
-        pod_of(pod("web", priorityClassName="gold"), clock, classes)
+        ManifestReader(clock, classes).pod(pod("web", priorityClassName="gold"))
 
 
 async def test_answer_has_a_note_about_classes_that_could_not_be_read() -> None:
     async with World([node("a")]) as world:
         await world.settle()
         world.cluster.list = Unlisted(world.clock).list  # type: ignore[method-assign]
-        found = await world.host.ask_fit(pod("web"))
+        found = await world.host.ask(Fit(pod("web")))
     assert (found.node, found.notes[0].split(":")[0]) == (
         "a",
         "the cluster's PriorityClasses cannot be read",
@@ -116,7 +116,7 @@ async def test_answer_has_a_note_about_classes_that_could_not_be_read() -> None:
 async def test_misspelt_class_is_refused_with_the_nearest_one() -> None:
     async with World([node("a"), *CLASSES]) as world:
         with pytest.raises(QuestionError, match="gld was found; the classes are gold: name one of them"):
-            await world.host.ask_fit(pod("web", priorityClassName="gld"))
+            await world.host.ask(Fit(pod("web", priorityClassName="gld")))
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ async def test_misspelt_class_is_refused_with_the_nearest_one() -> None:
 async def test_question_that_cannot_be_answered_names_the_cure(manifest: dict[str, Any], said: str) -> None:
     async with World([node("a")]) as world:
         with pytest.raises(QuestionError, match=said):
-            await world.host.ask_fit(manifest)
+            await world.host.ask(Fit(manifest))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from berth_host.app import Fit, FrameworkAlone
 from berth_host.app import host as host_module
-from berth_host.app.alone import FrameworkAlone
 from berth_host.app.host import Host
 from berth_host.app.reload import reload
 from berth_host.config.loading import load_configuration
@@ -207,7 +207,7 @@ async def test_framework_alone_closes_its_plugins_at_the_end_of_the_block() -> N
     )
     async with FrameworkAlone(configuration, plugins={"Noted": Noted}) as alone:
         alone.add_node(make_node("n0"))
-        assert (await alone.fits(make_pod("web")))["n0"].is_success
+        assert (await alone.ask(Fit(make_pod("web")))).verdicts["n0"].is_success
         assert Noted.closed == []
     assert Noted.closed == ["Noted"]
 

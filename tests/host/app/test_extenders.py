@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
+from berth_host.app import NodeTemplate, Simulate
 from berth_host.app.reload import reload
 from berth_host.cli.lapses import lapses_of
 from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
-from berth_host.explain.simulated import SimulationAsked, TemplateAsked
 from berth_host.metrics.exposition import Exposition
 from berth_sdk.kube_object import ObjectRef
 from support.accidents import no_accidents
@@ -513,9 +513,9 @@ async def test_reload_during_a_call_closes_the_old_connections_and_loses_no_pod(
 
 async def simulated(world: World, *pods: Json, **options: Any) -> tuple[list[str], list[str]]:
     """Ask about pods on two nodes of a template; return the places, and the notes of the summary."""
-    template = TemplateAsked(name="new", node=node("new"), count=2)
-    asked = SimulationAsked(pods=pods, templates=[template], **options)
-    simulation = await world.host.ask_simulation(asked)
+    template = NodeTemplate(name="new", node=node("new"), count=2)
+    asked = Simulate(pods=pods, templates=[template], **options)
+    simulation = await world.host.ask(asked)
     found = [one async for part in simulation.run() for one in part]
     places = [one.node_name or (f"{one.template}/{one.ordinal}" if one.template else "") for one in found]
     return places, list(simulation.summary().notes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.app import FrameworkAlone
+from berth_host.app import Fit, FrameworkAlone, TryGroup
 from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.explain.make_group_answer import group_answer
@@ -198,17 +198,17 @@ async def test_group_that_shares_a_claim_is_tried_and_keeps_nothing(kind: str) -
     group = replace(TRAIN, kind=COSCHEDULING) if kind == "coscheduling" else TRAIN
     label = "train" if kind == "coscheduling" else ""
     for _ in range(2):
-        answer = await framework.try_group(group, tried(2, "a", label=label))
+        answer = await framework.ask(TryGroup(group, tried(2, "a", label=label)))
         assert (answer.fits, answer.message, answer.unfit) == (True, "", {})
         assert answer.assignments == {"default/train-0": "n1", "default/train-1": "n1"}
     other = Pod.from_object(pod_with("b", name="alone"))
-    assert (await framework.fits(other))["n1"].is_success
-    answer = await framework.try_group(replace(group, min_count=3), tried(3, "a", label=label))
+    assert (await framework.ask(Fit(other))).verdicts["n1"].is_success
+    answer = await framework.ask(TryGroup(replace(group, min_count=3), tried(3, "a", label=label)))
     assert not answer.fits
     (why,) = answer.unfit.values()
     assert "1 Insufficient cpu" in why
     assert "1 resourceclaim not available on the node" in why
-    assert (await framework.fits(other))["n1"].is_success
+    assert (await framework.ask(Fit(other))).verdicts["n1"].is_success
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ async def test_served_plugin_is_asked_about_a_group_that_shares_a_claim(tmp_path
         objects = [resource_slice("n1", [device("d0")]), device_class(), claim("a"), claim("b")]
         async with alone(objects, text) as framework:
             for _ in range(2):
-                answer = await framework.try_group(TRAIN, tried(2, "a"))
+                answer = await framework.ask(TryGroup(TRAIN, tried(2, "a")))
                 assert answer.fits, answer
             other = Pod.from_object(pod_with("b", name="alone"))
-            assert (await framework.fits(other))["n1"].is_success
+            assert (await framework.ask(Fit(other))).verdicts["n1"].is_success

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from berth_host.app import Fit
 from berth_host.cycle.observer import UNOBSERVED, AttemptStep
 from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
@@ -108,7 +109,7 @@ async def test_group_without_room_ends_as_rejected() -> None:
 async def test_question_about_a_pod_is_no_attempt() -> None:
     moments = Moments()
     async with World([node("a")], observers=[moments]) as world:
-        fit = await world.host.ask_fit(pod("web"))
+        fit = await world.host.ask(Fit(pod("web")))
         assert fit.node == "a"
     assert moments.seen == []
 

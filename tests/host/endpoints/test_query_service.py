@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_host.app import Host
+from berth_host.app import Host, NodeTemplate, Simulate
 from berth_host.endpoints import query_service
 from berth_host.endpoints.access import Authentication, Authorization
 from berth_host.endpoints.certificates import self_signed
@@ -25,7 +25,6 @@ from berth_host.endpoints.request_response import Request
 from berth_host.endpoints.server import EndpointServer
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import EndpointError
-from berth_host.explain.simulated import SimulationAsked, TemplateAsked
 from berth_host.metrics.connection_metrics import ConnectionMetrics
 from berth_host.model.user import ClientTrust, User
 from berth_sdk.query.v1 import query_pb2 as pb
@@ -98,12 +97,12 @@ async def test_simulation_over_the_wire_is_that_of_the_host(monkeypatch: pytest.
     agent = pod("agent", cpu="500m")
     async with World([node("n0", cpu="1")]) as world, served(Process(world.host)) as stub:
         await world.settle()
-        asked = SimulationAsked(
+        asked = Simulate(
             pods=pods,
-            templates=[TemplateAsked(name="https://group/1", node=small, count=3, pods=[agent])],
+            templates=[NodeTemplate(name="https://group/1", node=small, count=3, pods=[agent])],
             all_verdicts=True,
         )
-        simulation = await world.host.ask_simulation(asked)
+        simulation = await world.host.ask(asked)
         expected = [one async for part in simulation.run() for one in part]
         request = pb.SimulateRequest(
             pods=[bytes_of(one) for one in pods],

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from berth_host.app import FrameworkAlone
+from berth_host.app import FrameworkAlone, WhatIf
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.state import State
 from berth_host.config.loading import load_configuration
@@ -136,7 +136,7 @@ async def test_row_8_a_what_if_about_a_new_node_begins_anew_with_the_instance_th
     async with running(first, second):
         text = in_folder(configuration(first, Failing="preFilter filter"), first, sockets)
         async with FrameworkAlone(load_configuration(text, source="test")) as alone:
-            (verdict,) = await alone.what_if(make_pod("web"), [Scenario(node=make_node("new"))])
+            (verdict,) = await alone.ask(WhatIf(make_pod("web"), [Scenario(node=make_node("new"))]))
     assert (verdict.message, first.has_fired) == ("", True)
     assert len({cycle for _, cycle, _ in first.asked("PreFilter")}) == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from berth_host.app import FrameworkAlone
+from berth_host.app import Fit, FrameworkAlone, TryGroup
 from berth_host.config.loading import load_configuration
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry
@@ -59,18 +59,18 @@ def pods(count: int, cpu: str = "2", **more: Any) -> list[Pod]:
 async def test_group_gets_its_nodes_and_nothing_is_left() -> None:
     framework = alone({"a/1": "4", "a/2": "4"})
     for _ in range(2):
-        answer = await framework.try_group(gang(3), pods(3))
+        answer = await framework.ask(TryGroup(gang(3), pods(3)))
         assert (answer.fits, answer.message, answer.unfit, answer.untried) == (True, "", {}, [])
         assert answer.assignments == {"default/t0": "a-1", "default/t1": "a-2", "default/t2": "a-1"}
     assert list(framework.cache.groups.group_keys()) == []
     assert list(framework.cache.groups.objects()) == []
     assert (framework.snapshot.held, framework.snapshot.nodes.pod_count.tolist()) == (False, [0, 0])
-    assert (await framework.fits(make_pod("web", cpu="4")))["a-1"].is_success
+    assert (await framework.ask(Fit(make_pod("web", cpu="4")))).verdicts["a-1"].is_success
 
 
 async def test_members_that_do_not_fit_say_why() -> None:
     framework = alone({"a/1": "4"}, gates=GROUPS)
-    answer = await framework.try_group(gang(4), pods(5))
+    answer = await framework.ask(TryGroup(gang(4), pods(5)))
     assert not answer.fits
     assert answer.message == "minCount (4) cannot be satisfied: 2 scheduled, 1 remaining"
     assert sorted(answer.assignments) == ["default/t0", "default/t1"]
@@ -81,23 +81,23 @@ async def test_members_that_do_not_fit_say_why() -> None:
 async def test_running_and_nominated_pods_take_room_and_running_members_count() -> None:
     framework = alone({"a/1": "4", "a/2": "4"})
     framework.add_pod(make_pod("other", cpu="3", node="a-1"))
-    assert (await framework.try_group(gang(2), pods(2))).fits
+    assert (await framework.ask(TryGroup(gang(2), pods(2)))).fits
     first = make_pod("first", cpu="1", nominated="a-2", priority=5)
-    assert not (await framework.try_group(gang(2), pods(2), [first])).fits
+    assert not (await framework.ask(TryGroup(gang(2), pods(2), [first]))).fits
     # A member may take the room that another one was promised.
     own = [make_pod("t1", cpu="2", nominated="a-2")]
-    assert (await framework.try_group(gang(2), pods(2), own)).fits
+    assert (await framework.ask(TryGroup(gang(2), pods(2), own))).fits
     framework.add_pod(replace(make_pod("t9", cpu="1", node="a-1"), group_key=gang(2).key))
-    assert (await framework.try_group(gang(2), pods(2), [first])).fits
+    assert (await framework.ask(TryGroup(gang(2), pods(2), [first]))).fits
 
 
 async def test_best_rack_is_chosen_and_the_others_say_why_not() -> None:
     framework = alone({"a/1": "4", "b/1": "4", "b/2": "4"})
-    answer = await framework.try_group(gang(4, topology_key="rack"), pods(4))
+    answer = await framework.ask(TryGroup(gang(4, topology_key="rack"), pods(4)))
     assert (answer.fits, answer.placement) == (True, "b")
     assert set(answer.assignments.values()) == {"b-1", "b-2"}
     assert [(one.name, one.nodes, one.placed) for one in answer.placements] == [("b", 2, 4), ("a", 1, 2)]
-    answer = await framework.try_group(gang(6, topology_key="rack"), pods(6))
+    answer = await framework.ask(TryGroup(gang(6, topology_key="rack"), pods(6)))
     assert (answer.fits, answer.placement, len(answer.assignments)) == (False, "b", 4)
     assert "0/2 placements are available" in answer.message
     assert answer.unfit == {"default/t4": "0/2 nodes are available: 2 Insufficient cpu."}
@@ -114,7 +114,7 @@ async def test_answer_is_that_of_the_cycle_of_a_group(cpu: str) -> None:
     for name, size in shape.items():
         framework.add_node(make_node(name, cpu=size))
     asked = [make_pod(f"train-{i}", cpu=cpu) for i in range(4)]
-    answer = await framework.try_group(gang(3), asked)
+    answer = await framework.ask(TryGroup(gang(3), asked))
     assert answer.fits == bool(placed)
     if answer.fits:
         assert answer.assignments == {f"default/{name}": where for name, where in placed.items()}
@@ -141,7 +141,7 @@ class Noting(Plugin):
 
 async def test_every_reservation_is_tentative_and_given_back() -> None:
     framework = alone({"a/1": "4"}, text=enabling(["Noting"]), plugins=[Noting])
-    assert (await framework.try_group(gang(2), pods(2))).fits
+    assert (await framework.ask(TryGroup(gang(2), pods(2)))).fits
     assert Noting.noted == [
         ("reserve", "t0", True),
         ("reserve", "t1", True),
@@ -162,21 +162,21 @@ async def test_served_plugin_is_asked_about_a_group(tmp_path: Path) -> None:
         for i in range(4):
             framework.add_node(make_node(f"n{i}", cpu="4"))
         with pytest.raises(PluginLoadError, match="attaches it for the block"):
-            await framework.try_group(gang(2), pods(2))
+            await framework.ask(TryGroup(gang(2), pods(2)))
         async with framework:
-            answer = await framework.try_group(gang(4), pods(4))
+            answer = await framework.ask(TryGroup(gang(4), pods(4)))
             assert set(answer.assignments.values()) == {"n0", "n2"}
-            assert not (await framework.try_group(gang(5), pods(5))).fits
+            assert not (await framework.ask(TryGroup(gang(5), pods(5)))).fits
 
 
 async def test_group_of_coscheduling_needs_its_plugin() -> None:
     group = gang(2, kind=COSCHEDULING)
     with pytest.raises(ValueError, match="enable the plugin Coscheduling"):
-        await alone({"a/1": "4"}).try_group(group, pods(2))
+        await alone({"a/1": "4"}).ask(TryGroup(group, pods(2)))
     framework = alone({"a/1": "4"}, text=COSCHEDULING_PROFILE, gates={})
-    assert (await framework.try_group(group, pods(2))).fits
+    assert (await framework.ask(TryGroup(group, pods(2)))).fits
     short = gang(2, kind=COSCHEDULING, min_resources={"cpu": 9000})
-    assert "resource gap: cpu 5000m" in (await framework.try_group(short, pods(2))).unfit["default/t0"]
+    assert "resource gap: cpu 5000m" in (await framework.ask(TryGroup(short, pods(2)))).unfit["default/t0"]
 
 
 @pytest.mark.parametrize(
@@ -196,21 +196,21 @@ async def test_group_of_coscheduling_needs_its_plugin() -> None:
 async def test_pods_that_cannot_be_tried_are_refused_with_the_cure(given: list[Pod], text: str) -> None:
     framework = alone({"a/1": "4"})
     with pytest.raises(ValueError) as refused:
-        await framework.try_group(gang(1), given)
+        await framework.ask(TryGroup(gang(1), given))
     assert text in str(refused.value)
     assert list(framework.cache.groups.group_keys()) == []
-    assert (await framework.try_group(gang(1), pods(1))).fits
+    assert (await framework.ask(TryGroup(gang(1), pods(1)))).fits
 
 
 async def test_pod_of_another_group_is_refused() -> None:
     stranger = replace(make_pod("a"), group_key="podgroup/default/other")
     with pytest.raises(ValueError, match="belongs to podgroup/default/other, not to podgroup/default/train"):
-        await alone({"a/1": "4"}).try_group(gang(1), [stranger])
+        await alone({"a/1": "4"}).ask(TryGroup(gang(1), [stranger]))
 
 
 async def test_groups_that_the_configuration_does_not_schedule_are_refused() -> None:
     with pytest.raises(ValueError, match="load it with feature_gates="):
-        await alone({"a/1": "4"}, gates={}).try_group(gang(1), pods(1))
+        await alone({"a/1": "4"}, gates={}).ask(TryGroup(gang(1), pods(1)))
     composite = PodGroup(kind="CompositePodGroup", name="job")
     with pytest.raises(ValueError, match="try its PodGroups, one by one"):
-        await alone({"a/1": "4"}).try_group(composite, pods(1))
+        await alone({"a/1": "4"}).ask(TryGroup(composite, pods(1)))

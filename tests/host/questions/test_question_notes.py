@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from berth_host.explain.simulated import SimulationAsked, TemplateAsked
+from berth_host.app import Drain, Fit, NodeTemplate, Simulate
 from support.coscheduling import COSCHEDULING_PROFILE
 from support.hosts import World, node, pod
 
@@ -82,19 +82,19 @@ def claiming(name: str, **reference: str) -> Json:
     return made
 
 
-def template(zone: str = "z1") -> TemplateAsked:
+def template(zone: str = "z1") -> NodeTemplate:
     labels = {"kubernetes.io/hostname": "x", ZONE: zone}
-    return TemplateAsked(name=zone, node=node("x", labels=labels), count=2)
+    return NodeTemplate(name=zone, node=node("x", labels=labels), count=2)
 
 
 async def asked(
-    objects: Sequence[Json], pods: Sequence[Json], *templates: TemplateAsked, **options: Any
+    objects: Sequence[Json], pods: Sequence[Json], *templates: NodeTemplate, **options: Any
 ) -> tuple[list[str], list[str]]:
     """Return the place of each pod, or its message, and the notes."""
     async with World(objects) as world:
         await world.settle()
-        question = SimulationAsked(pods=pods, templates=templates, **options)
-        simulation = await world.host.ask_simulation(question)
+        question = Simulate(pods=pods, templates=templates, **options)
+        simulation = await world.host.ask(question)
         found = [one async for part in simulation.run() for one in part]
         found.sort(key=lambda one: one.index)
         notes = list(simulation.summary().notes)
@@ -165,8 +165,8 @@ async def test_claims_that_another_pod_owns_are_told_in_a_note() -> None:
     )
     async with World([node("n0"), *ONE_DEVICE]) as world:
         await world.settle()
-        assert (await world.host.ask_fit(made)).notes == [note]
-        assert (await world.host.ask_fit(pod("b"))).notes == []
+        assert (await world.host.ask(Fit(made))).notes == [note]
+        assert (await world.host.ask(Fit(pod("b")))).notes == []
 
 
 async def test_drain_says_that_a_device_of_the_node_is_kept() -> None:
@@ -174,7 +174,7 @@ async def test_drain_says_that_a_device_of_the_node_is_kept() -> None:
     async with World([*objects, claiming("a", resourceClaimName="k0"), pod("b", nodeName="n0")]) as world:
         await world.settle()
         assert world.node_of("a") == "n0"
-        drained = await world.host.ask_drain("n0")
+        drained = await world.host.ask(Drain("n0"))
     assert {move.pod: move.node for move in drained.moves} == {"default/a": "", "default/b": "n1"}
     (note,) = drained.notes
     assert note.startswith("default/a: resource claims count as they are allocated now")
@@ -193,9 +193,9 @@ async def test_member_of_a_group_is_told_that_the_group_is_placed_as_a_whole() -
     ):
         async with World([node("n0")], **host) as world:
             await world.settle()
-            fit = await world.host.ask_fit(asked_about)
-            question = SimulationAsked(pods=[asked_about, pod("web")])
-            simulation = await world.host.ask_simulation(question)
+            fit = await world.host.ask(Fit(asked_about))
+            question = Simulate(pods=[asked_about, pod("web")])
+            simulation = await world.host.ask(question)
             _ = [one async for one in simulation.run()]
             notes = [*fit.notes, *simulation.summary().notes]
         assert [note.split(":")[0] for note in notes] == ["default/train-0"] * 2 * is_told

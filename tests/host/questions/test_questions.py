@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_host.app import Drain, Fit, Refit
 from berth_host.errors.endpoints import UnknownObjectError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_sdk.cycle_state import CycleState
@@ -64,7 +65,7 @@ def trace(world: World) -> tuple[Any, ...]:
 
 async def asked(world: World, manifest: dict[str, Any]) -> PodFit:
     before = trace(world)
-    found = await world.host.ask_fit(manifest)
+    found = await world.host.ask(Fit(manifest))
     await world.settle()
     assert trace(world) == before
     return found
@@ -72,7 +73,7 @@ async def asked(world: World, manifest: dict[str, Any]) -> PodFit:
 
 async def drained(world: World, name: str) -> DrainAnswer:
     before = trace(world)
-    found = await world.host.ask_drain(name)
+    found = await world.host.ask(Drain(name))
     await world.settle()
     assert trace(world) == before
     return found
@@ -93,7 +94,7 @@ async def test_pod_that_fits_gets_the_node_that_it_is_given_afterwards() -> None
 
 async def refitted(world: World, key: str) -> PodFit:
     before = trace(world)
-    found = await world.host.ask_refit(key)
+    found = await world.host.ask(Refit(key))
     await world.settle()
     assert trace(world) == before
     assert found is not None
@@ -114,7 +115,7 @@ async def test_pod_on_a_node_is_asked_about_as_if_it_had_left() -> None:
         rows = {row[0]: row[1:] for row in found.by_node()["nodes"]}
         assert rows["a"] == ["best", "", "", None, None]
         assert rows["b"] == ["rejected", "NodeResourcesFit", "Insufficient cpu", None, None]
-        assert await world.host.ask_refit("default/none") is None
+        assert await world.host.ask(Refit("default/none")) is None
 
 
 async def test_pending_pod_is_asked_about_every_node_in_spite_of_its_nomination() -> None:
@@ -213,7 +214,7 @@ async def test_drained_pods_take_room_from_each_other_and_the_most_important_goe
             "default/other": "is placed by another scheduler, other",
         }
         with pytest.raises(UnknownObjectError, match="there is no node aa: did you mean a"):
-            await world.host.ask_drain("aa")
+            await world.host.ask(Drain("aa"))
 
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "db", "uid": "2", "controller": True}
@@ -314,8 +315,8 @@ async def test_questions_wait_for_cycles_and_cycles_for_questions() -> None:
     async with World([node("a"), node("b")], [NoSmall]) as world:
         for item in pods:
             world.server.create(item)
-        drain = asyncio.ensure_future(world.host.ask_drain("a"))
-        answers = await asyncio.gather(*(world.host.ask_fit(pod(f"q{i}")) for i in range(5)))
+        drain = asyncio.ensure_future(world.host.ask(Drain("a")))
+        answers = await asyncio.gather(*(world.host.ask(Fit(pod(f"q{i}"))) for i in range(5)))
         assert (await drain).node == "a"
         await world.settle()
         assert all(one.node for one in answers)
@@ -326,7 +327,7 @@ async def test_question_after_the_loop_has_stopped_is_still_answered() -> None:
     async with World([node("a")]) as world:
         await world.settle()
         world.host.scheduler.stop_popping()
-        assert (await world.host.ask_fit(pod("web"))).node == "a"
+        assert (await world.host.ask(Fit(pod("web")))).node == "a"
 
 
 async def test_cycle_waits_for_one_question_however_many_wait() -> None:

@@ -11,13 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from berth_host.app import NodeTemplate, Simulate
 from berth_host.errors.endpoints import QuestionError
 from berth_host.explain.simulated import (
     Placement,
     Rejections,
-    SimulationAsked,
     SimulationSummary,
-    TemplateAsked,
     Verdict,
 )
 from berth_sdk.cycle_state import CycleState
@@ -62,20 +61,18 @@ class DeclaredNoSpot(NoSpot):
     pod_sensitivity = PodSensitivity.NONE
 
 
-def template(
-    name: str, count: int, *, cpu: str = "4", pods: Sequence[Any] = (), **more: Any
-) -> TemplateAsked:
+def template(name: str, count: int, *, cpu: str = "4", pods: Sequence[Any] = (), **more: Any) -> NodeTemplate:
     labels = {HOSTNAME: name, "zone": more.pop("zone", "new")} | more.pop("labels", {})
-    return TemplateAsked(name=name, node=node(name, cpu=cpu, labels=labels, **more), count=count, pods=pods)
+    return NodeTemplate(name=name, node=node(name, cpu=cpu, labels=labels, **more), count=count, pods=pods)
 
 
 async def simulated(
-    world: World, pods: Sequence[Any], templates: Sequence[TemplateAsked] = (), **options: Any
+    world: World, pods: Sequence[Any], templates: Sequence[NodeTemplate] = (), **options: Any
 ) -> tuple[list[Placement], SimulationSummary]:
     """Ask, and check that nothing is left behind. Return the answers in the order of the question."""
     before = trace(world)
-    asked = SimulationAsked(pods=pods, templates=templates, **options)
-    simulation = await world.host.ask_simulation(asked)
+    asked = Simulate(pods=pods, templates=templates, **options)
+    simulation = await world.host.ask(asked)
     found = [one async for part in simulation.run() for one in part]
     assert sorted(one.index for one in found) == list(range(len(pods)))
     await world.settle()
@@ -152,7 +149,7 @@ def cluster(random: Random) -> list[dict[str, Any]]:
     return [*nodes, pod("old", cpu="1", nodeName="n1", labels={"app": "x"})]
 
 
-def questions(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[TemplateAsked]]:
+def questions(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[NodeTemplate]]:
     random = Random(seed)
     objects = cluster(random)
     templates = [
@@ -162,14 +159,16 @@ def questions(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], li
     return objects, [some_pod(random, number) for number in range(16)], templates
 
 
-def as_real(templates: Sequence[TemplateAsked]) -> list[dict[str, Any]]:
+def as_real(templates: Sequence[NodeTemplate]) -> list[dict[str, Any]]:
     """Return the template's nodes and their pods as objects of a cluster."""
     objects = []
     for number, one in enumerate(templates):
+        shape: Any = one.node
+        running: Sequence[Any] = one.pods
         for ordinal in range(one.count):
             name = f"berth-template-{number}-{ordinal}"
-            labels = {**one.node["metadata"]["labels"], HOSTNAME: name}
-            objects.append({**one.node, "metadata": {"name": name, "labels": labels}})
+            labels = {**shape["metadata"]["labels"], HOSTNAME: name}
+            objects.append({**shape, "metadata": {"name": name, "labels": labels}})
             objects += [
                 {
                     **there,
@@ -179,7 +178,7 @@ def as_real(templates: Sequence[TemplateAsked]) -> list[dict[str, Any]]:
                     },
                     "spec": {**there["spec"], "nodeName": name},
                 }
-                for there in one.pods
+                for there in running
             ]
     return objects
 
@@ -354,9 +353,7 @@ async def test_cycles_run_between_the_slices_of_a_long_question() -> None:
     pods = [pod(f"q{i}", cpu="10m") for i in range(400)]
     async with World([node("n0", cpu="64", pods="2000")]) as world:
         await world.settle()
-        simulation = await world.host.ask_simulation(
-            SimulationAsked(pods=pods, templates=[template("t", 20)])
-        )
+        simulation = await world.host.ask(Simulate(pods=pods, templates=[template("t", 20)]))
         bound: list[str] = []
         creating = asyncio.create_task(create_while_held(world, pod("urgent")))
         async for part in simulation.run():

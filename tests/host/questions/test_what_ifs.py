@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
-from berth_host.app import FrameworkAlone, NodeTemplate
+from berth_host.app import Fit, FrameworkAlone, NodeTemplate, Simulate, WhatIf
 from berth_host.config.loading import load_configuration
 from berth_host.errors.state import InvariantError
 from berth_host.questions.what_ifs import IncompleteNodeError
@@ -55,7 +56,7 @@ async def truth(alone: FrameworkAlone, asked: Question) -> Status:
     for pod in asked.scenario.added:
         alone.add_pod(pod)
     try:
-        return (await alone.fits(asked.pod))[TEMPLATE]
+        return (await alone.ask(Fit(asked.pod, verdicts_only=True))).verdicts[TEMPLATE]
     finally:
         for pod in asked.scenario.added:
             alone.cache.remove_pod(pod)
@@ -76,7 +77,7 @@ async def test_verdict_on_a_new_node_is_that_of_a_cluster_that_has_the_node() ->
         for one in (alone, real):
             world(seed, one)
         for asked in questions(seed):
-            (verdict,) = await alone.what_if(asked.pod, [asked.scenario])
+            (verdict,) = await alone.ask(WhatIf(asked.pod, [asked.scenario]))
             assert verdict == await truth(real, asked)
             rejecting.add(verdict.plugin)
             passed += verdict.is_success
@@ -100,9 +101,10 @@ async def test_simulation_gives_the_verdict_of_the_what_if() -> None:
             # Objects that name the node, such as its CSINode, are not those of a template's node.
             node = renamed(asked.scenario.node, "berth-template-0-0")
             added = asked.scenario.added
-            (verdict,) = await alone.what_if(asked.pod, [Scenario(node=node, added=added)])
+            (verdict,) = await alone.ask(WhatIf(asked.pod, [Scenario(node=node, added=added)]))
             template = NodeTemplate(name="t", node=node, count=1, pods=added)
-            (found,), summary = await alone.simulate([asked.pod], [template], only_templates=True)
+            question = Simulate(pods=[asked.pod], templates=[template], only_templates=True)
+            (found,), summary = await (await alone.ask(question)).placements()
             assert found.is_placed is verdict.is_success
             assert summary.placed_count == verdict.is_success
             if not verdict.is_success:
@@ -118,9 +120,8 @@ async def test_served_plugins_give_the_verdicts_on_new_nodes_that_they_give_in_p
     async with FrameworkAlone(load_configuration(text, source="x")) as there:
         world(1, there)
         for asked in questions(1)[:20]:
-            assert await there.what_if(asked.pod, [asked.scenario]) == await here.what_if(
-                asked.pod, [asked.scenario]
-            )
+            what_if = WhatIf(asked.pod, [asked.scenario])
+            assert await there.ask(what_if) == await here.ask(what_if)
 
 
 async def test_new_nodes_leave_no_trace_and_do_not_see_each_other() -> None:
@@ -129,16 +130,16 @@ async def test_new_nodes_leave_no_trace_and_do_not_see_each_other() -> None:
         alone.add_node(make_node(f"n{i}", cpu="1", labels={"zone": "a"}))
     alone.add_pod(make_pod("old", cpu="1", node="n0", labels={"app": "x"}))
     pod = make_pod("web", cpu="1")
-    before = await alone.fits(pod)
+    before = (await alone.ask(Fit(pod, verdicts_only=True))).verdicts
     asked = [
         Scenario("n0"),
         Scenario(node=make_node("new", cpu="2")),
         Scenario("n0", removed=(alone.snapshot.nodes.node(0).pods[0],)),
         Scenario(node=make_node("new", cpu="2"), added=(make_pod("daemon", cpu="1500m"),)),
     ]
-    verdicts = await alone.what_if(pod, asked)
+    verdicts = await alone.ask(WhatIf(pod, asked))
     assert [status.message for status in verdicts] == ["Insufficient cpu", "", "", "Insufficient cpu"]
-    assert await alone.fits(pod) == before
+    assert (await alone.ask(Fit(pod, verdicts_only=True))).verdicts == before
     assert len(alone.snapshot.nodes) == 16
     assert alone.snapshot.pods.position("daemon") is None
 
@@ -147,7 +148,7 @@ async def test_what_if_of_a_node_that_exists_names_it() -> None:
     alone = FrameworkAlone()
     alone.add_node(make_node("n0"))
     with pytest.raises(InvariantError, match="node n0 cannot come on trial: the snapshot has it"):
-        await alone.what_if(make_pod("web"), [Scenario(node=make_node("n0"))])
+        await alone.ask(WhatIf(make_pod("web"), [Scenario(node=make_node("n0"))]))
     assert not alone.snapshot.held
 
 
@@ -163,10 +164,11 @@ async def test_new_node_without_its_object_is_refused_where_a_plugin_declared_ob
     alone = FrameworkAlone(configuration, plugins={"ReadsObjects": ReadsObjects})
     bare = Scenario(node=Node(name="new", allocatable={"pods": 10}))
     with pytest.raises(IncompleteNodeError, match="plugin ReadsObjects declared the objects of nodes"):
-        await alone.what_if(make_pod("web"), [bare])
+        await alone.ask(WhatIf(make_pod("web"), [bare]))
     assert bare.node is not None
     with pytest.raises(IncompleteNodeError, match="give the node as a core/v1 Node"):
-        await alone.simulate([make_pod("web")], [NodeTemplate(name="t", node=bare.node, count=1)])
+        template = NodeTemplate(name="t", node=bare.node, count=1)
+        await alone.ask(Simulate(pods=[make_pod("web")], templates=[template]))
 
 
 async def test_nomination_to_another_node_does_not_answer_for_the_new_node() -> None:
@@ -174,11 +176,12 @@ async def test_nomination_to_another_node_does_not_answer_for_the_new_node() -> 
     alone.add_node(make_node("large", cpu="8"))
     small = Scenario(node=make_node("small", cpu="1"))
     promised = make_pod("web", cpu="4", nominated="large")
-    (verdict,) = await alone.what_if(promised, [small])
+    (verdict,) = await alone.ask(WhatIf(promised, [small]))
     assert verdict.message == "Insufficient cpu"
     wide = NodeTemplate(name="wide", node=make_node("wide", cpu="16"), count=1)
-    (anywhere,), _ = await alone.simulate([promised], [wide])
-    (new,), _ = await alone.simulate([promised], [wide], only_templates=True)
+    both = Simulate(pods=[promised], templates=[wide])
+    (anywhere,), _ = await (await alone.ask(both)).placements()
+    (new,), _ = await (await alone.ask(replace(both, only_templates=True))).placements()
     assert (anywhere.node_name, new.template) == ("large", "wide")
 
 
@@ -190,7 +193,7 @@ async def test_pre_filter_rejects_the_pod_on_new_nodes_too() -> None:
     registered = {"Never": frozenset({"preFilter"})}
     configuration = load_configuration(enabling(["Never"]), source="x", registered=registered)
     alone = FrameworkAlone(configuration, plugins={"Never": Never})
-    (verdict,) = await alone.what_if(make_pod("web"), [Scenario(node=make_node("new"))])
+    (verdict,) = await alone.ask(WhatIf(make_pod("web"), [Scenario(node=make_node("new"))]))
     assert (verdict.message, verdict.plugin) == ("never", "Never")
 
 
