@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.app import Drain, Fit, Refit
 from berth_host.errors.endpoints import UnknownObjectError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
+from berth_host.questions.drain import Drain
+from berth_host.questions.fit import Fit, Refit
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
