@@ -171,8 +171,11 @@ SLOW_PAGES = {
     "docs/how-to/check-conformance.md",
     "docs/how-to/from-an-extender.md",
     "docs/how-to/measure.md",
+    "docs/how-to/place-a-plugin.md",
     "docs/how-to/schedule-gangs.md",
+    "docs/how-to/serve-as-an-extender.md",
     "docs/how-to/would-it-fit.md",
+    "docs/tutorial/first-plugin.md",
 }
 """Pages that take longest; `make test-all` runs them."""
 

@@ -64,6 +64,7 @@ def test_host_starts_the_demo_plugins_as_processes() -> None:
     assert all(plugin.command for plugin in berth.plugins)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_demo_output_fits_the_terminal() -> None:
     """Only the commands to type and the header's styles may be longer than the terminal is wide."""

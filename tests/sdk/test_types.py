@@ -58,6 +58,7 @@ def checked(tmp_path: Path, text: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_declarations_by_arguments_are_typed_and_those_of_the_class_alone_are_not_assigned(
     tmp_path: Path,

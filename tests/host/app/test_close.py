@@ -32,16 +32,17 @@ CLASS = "support.closes:Closes"
 LATER = "support.closes:ClosesLater"
 ELSEWHERE = [pytest.param(where, marks=pytest.mark.slow) for where in ("endpoint", "command", "folder")]
 EVERYWHERE = ["inProcess", *ELSEWHERE]
+PATIENT = "points: {filter: {deadline: 10s}, reserve: {deadline: 10s}, permit: {deadline: 10s}}"
 
 
 def configured(where: str, folder: Path, cls: str = CLASS, **args: Any) -> str:
     """One plugin, in this process, at a socket, in a folder of sockets, or as a child."""
     name = cls.partition(":")[2]
     place = {
-        "inProcess": f"inProcess: '{cls}'",
-        "endpoint": f"endpoint: 'unix://{folder}/plugins/p.sock'",
-        "command": f"command: {json.dumps(serve_command(cls))}",
-        "folder": "points: {filter: {}}",
+        "inProcess": f"inProcess: '{cls}', ",
+        "endpoint": f"endpoint: 'unix://{folder}/plugins/p.sock', ",
+        "command": f"command: {json.dumps(serve_command(cls))}, ",
+        "folder": "",
     }[where]
     given = json.dumps({"journal": str(folder / "journal"), **args})
     return (
@@ -49,7 +50,7 @@ def configured(where: str, folder: Path, cls: str = CLASS, **args: Any) -> str:
         f"profiles:\n- plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}\n"
         f"  pluginConfig: [{{name: {name}, args: {given}}}]\n"
         "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
-        f"socketFolder: {folder}/plugins\nplugins:\n- {{name: {name}, {place}}}\n"
+        f"socketFolder: {folder}/plugins\nplugins:\n- {{name: {name}, {place}{PATIENT}}}\n"
     )
 
 

@@ -19,7 +19,11 @@ from support.hosts import World, node, pod
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
 
 CLASS = "support.by_arguments:ByArguments"
-EVERYWHERE = ("inProcess", "endpoint", "command")
+EVERYWHERE = (
+    "inProcess",
+    "command",
+    "endpoint",
+)  # a child of the host takes longest: `make test-all` starts it
 NOTHING = ("NAMES", list[str](), ["Node add"])
 
 

@@ -65,6 +65,7 @@ async def placed(world: World, name: str) -> bool:
     return world.node_of(name) == "n0"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("where", EVERYWHERE)
 @pytest.mark.parametrize(
     ("limit", "words"), [(0, REFUSED), (2000, "ConnectionError: no such shelf")], ids=["refused", "raises"]
@@ -96,6 +97,7 @@ async def test_reload_with_refused_arguments_changes_nothing(
             assert event.note.endswith("; the previous configuration stays in use")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("where", EVERYWHERE)
 async def test_arguments_that_the_plugin_accepts_are_used(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -164,6 +164,7 @@ def showing(folder: Path, way: str) -> str:
     )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["answers", "Handshake", "Configure", "arguments", "exit"])
 async def test_debug_print_of_a_message_in_what_a_plugin_says_shows_no_secret(

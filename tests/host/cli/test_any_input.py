@@ -126,7 +126,7 @@ def run_in_shell(line: str, **environment: str) -> subprocess.CompletedProcess[b
 FULL: Final = b"the result cannot be written: No space left on device: free some space, or send"
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=11)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code", "words"),

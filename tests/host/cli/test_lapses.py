@@ -98,7 +98,10 @@ LAST_LINE = "some rules of the configuration did not always run (see the warning
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "pods"), [("Dies", ("a", "b", "c")), ("DiesOnce", ("a", "odd", "b"))])
+@pytest.mark.parametrize(
+    ("name", "pods"),
+    [("Dies", ("a", "b", "c")), pytest.param("DiesOnce", ("a", "odd", "b"), marks=pytest.mark.long)],
+)
 def test_child_that_dies_in_a_call_ends_the_run_soon_with_a_warning(
     run: Run, write: Write, config: Any, name: str, pods: tuple[str, ...]
 ) -> None:

@@ -76,7 +76,7 @@ class WithObjects(ConformingPlugin):
         return (len(nodes), len(self.coming), total) == sums
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "plugin", [ConformingPlugin, InNames, OfGroups, WithObjects], ids=lambda plugin: plugin.__name__
 )
