@@ -32,12 +32,14 @@ _OPENED: Final = re.compile(r'(?:\{"f:a":)+\{\}')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """The objects of a case. `pod`: the measured pod. `judged`: the object with the list. `before`: objects
-    that exist before the pod, with the judged one unless that is the pod.
+    that exist before the pod, with the judged one unless that is the pod. `with_pod`: pods that are created
+    together with the measured one, and measured with it.
     """
 
     pod: Json
     judged: Json
     before: Sequence[Json] = ()
+    with_pod: Sequence[Json] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +155,11 @@ def _spread(key: str, when: str, selector: Json | None = None) -> Json:
 
 
 def _spreads(when: str) -> Callable[[int], Json]:
-    return lambda size: {
-        "topologySpreadConstraints": [_spread(f"example.com/t{at}", when) for at in range(size)]
-    }
+    return lambda size: _spread_over(range(size), when)
+
+
+def _spread_over(keys: range, when: str) -> Json:
+    return {"topologySpreadConstraints": [_spread(f"example.com/t{at}", when) for at in keys]}
 
 
 def _many_keys(size: int, nodes: int) -> Made:
@@ -187,7 +191,11 @@ def _terms(size: int) -> list[Json]:
 
 def _matching(size: int) -> list[Json]:
     """Return terms that all match the pod itself, and differ in their topology."""
-    return [_term({"matchLabels": dict(APP)}) | {"topologyKey": f"example.com/t{at}"} for at in range(size)]
+    return _matching_over(range(size))
+
+
+def _matching_over(keys: range) -> list[Json]:
+    return [_term({"matchLabels": dict(APP)}) | {"topologyKey": f"example.com/t{at}"} for at in keys]
 
 
 def _required(kind: str, terms: Callable[[int], list[Json]]) -> Callable[[int], Json]:
@@ -561,6 +569,48 @@ def _of_slice(size: int, _nodes: int) -> Made:
     return Made(pod=uses, judged=made, before=[_CLASS, made, claim])
 
 
+def _of_selecting_slice(size: int, _nodes: int) -> Made:
+    """Return a ResourceSlice for nodes that so many values select, and a pod that gets its device."""
+    made = _slice(1)
+    del made["spec"]["nodeName"]
+    made["spec"]["nodeSelector"] = {"nodeSelectorTerms": [_values(size, "NotIn", HOST)]}
+    uses = _pod({"resourceClaims": [{"name": "c", "resourceClaimName": "hostile"}]})
+    return Made(pod=uses, judged=made, before=[_CLASS, made, _claim("hostile")])
+
+
+def _pool(size: int, _nodes: int) -> Made:
+    """Return a pool of so many ResourceSlices, which no expression of the claim selects a device of."""
+    slices = [_slice(16, attributes={"a0": {"string": "x" * 64}}) for _ in range(size)]
+    for number, one in enumerate(slices):
+        one["metadata"]["name"] = f"hostile-{number}"
+        one["spec"]["pool"]["resourceSliceCount"] = size
+        for device in one["spec"]["devices"]:
+            device["name"] += f"-{number}"
+    claim = _claim("hostile")
+    expression = f'device.attributes["{DRIVER}"].a0 == "y"'
+    claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+    uses = _pod({"resourceClaims": [{"name": "c", "resourceClaimName": "hostile"}]})
+    return Made(pod=uses, judged=slices[0], before=[_CLASS, *slices, claim])
+
+
+_OF_CROWD: Final = 128
+"""The length of the list of each pod of a crowd."""
+
+
+def _crowd(fields: Callable[[range], Json]) -> Callable[[int, int], Made]:
+    """Return a `make` for so many pods at once, each with a list of its own."""
+
+    def make(size: int, _nodes: int) -> Made:
+        pods = [
+            _pod(fields(range(number * _OF_CROWD, (number + 1) * _OF_CROWD)), name=f"crowd-{number}")
+            for number in range(size - 1)
+        ]
+        made = _pod(fields(range(size * _OF_CROWD, (size + 1) * _OF_CROWD)))
+        return Made(pod=made, judged=made, with_pod=pods)
+
+    return make
+
+
 def _of_group(fields: Callable[[int], Json]) -> Callable[[int, int], Made]:
     """Return a `make` for a PodGroup of one pod, with these fields of the metadata."""
 
@@ -835,6 +885,8 @@ CASES: Final = (
     ),
     Case(name="claim/selectors of a request", make=_of_claim(_selectors), most=32),
     Case(name="slice/devices with attributes", make=_of_slice, most=128),
+    Case(name="slice/values of the node selector", make=_of_selecting_slice),
+    Case(name="slice/slices of a pool", make=_pool, most=500),
     Case(
         name="group/labels",
         make=_of_group(lambda size: {"labels": {f"k{at}": "v" for at in range(size)}}),
@@ -844,9 +896,29 @@ CASES: Final = (
     Case(name="victim/anti-affinity terms", make=_of_victim(_required(_ANTI, _terms))),
     Case(name="victim/tolerations", make=_of_victim(lambda size: {"tolerations": _tolerations(size)})),
     Case(name="victim/volumes", make=_of_victim(_volumes(lambda _: {"emptyDir": {}}))),
+    Case(
+        name="victim/ephemeral containers",
+        make=_of_victim(
+            lambda size: {
+                "ephemeralContainers": _named(
+                    size, name="e", imagePullPolicy="Never", terminationMessagePolicy="File"
+                )
+            }
+        ),
+    ),
     Case(name="preemptor/spread constraints", make=_of_preemptor(_spreads("ScheduleAnyway"))),
     Case(name="preemptor/affinity terms that match the pod", make=_of_preemptor(_required(_ANTI, _matching))),
     Case(name="preemptor/tolerations", make=_of_preemptor(lambda size: {"tolerations": _tolerations(size)})),
+    Case(
+        name="crowd/spread preferences",
+        make=_crowd(lambda keys: _spread_over(keys, "ScheduleAnyway")),
+        most=200,
+    ),
+    Case(
+        name="crowd/anti-affinity terms that match the pod",
+        make=_crowd(lambda keys: _required(_ANTI, lambda _: _matching_over(keys))(len(keys))),
+        most=200,
+    ),
     Case(name="budget/values of the selector", make=_budget(_values)),
     Case(name="budget/expressions of the selector", make=_budget(_expressions)),
     Case(name="namespace/labels", make=_namespace),

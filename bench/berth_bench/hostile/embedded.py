@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -97,7 +98,7 @@ async def _side(made: Made, nodes: int, pod_groups: bool, holds: LoopHolds) -> S
             await asyncio.sleep(0)
         await _idle()
         return Side(
-            attempt=await _attempt(server, made.pod, holds),
+            attempt=await _attempt(server, made.pod, holds, made.with_pod),
             following=await _attempt(server, following_pod(), holds),
         )
     finally:
@@ -120,9 +121,14 @@ async def _idle() -> None:
         looks = looks + 1 if time.process_time() - cpu_s <= _IDLE_SHARE * _LOOK_S else 0
 
 
-async def _attempt(server: ApiServer, content: Json, holds: LoopHolds) -> Attempt:
+async def _attempt(
+    server: ApiServer, content: Json, holds: LoopHolds, others: Sequence[Json] = ()
+) -> Attempt:
+    """Measure a pod; `others`: pods that are created just before it."""
     ends_s = time.monotonic() + _PATIENCE_S
     holds.leave_out_step()
+    for other in others:
+        server.create(in_full(other))
     made = server.create(in_full(content))
     began_s = time.process_time()
     while True:

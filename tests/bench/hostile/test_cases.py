@@ -42,7 +42,7 @@ def test_largest_object_fills_the_allowed_bytes_and_a_short_one_is_admitted(case
     for content in objects(2):
         server.create(content)
     made = case.make(1, 2)
-    for content in (*made.before, made.pod):
+    for content in (*made.before, *made.with_pod, made.pod):
         server.create(in_full(content))
     assert made.judged is made.pod or any(made.judged is one for one in made.before)
 
