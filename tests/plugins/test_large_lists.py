@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from berth_plugins.image_locality import ImageLocality
+from berth_plugins.inter_pod_affinity.index import TermIndex
 from berth_plugins.inter_pod_affinity.plugin import InterPodAffinity
 from berth_plugins.node_affinity import NodeAffinity
 from berth_plugins.node_ports import NodePorts
@@ -30,6 +31,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
 from berth_sdk.node import Taint
 from berth_sdk.pod import Pod, Toleration
+from berth_sdk.pod_affinity import PodAffinityTerm
 from berth_sdk.status import SUCCESS, Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns, NodeUsage
@@ -489,9 +491,49 @@ async def test_many_preferred_terms_add_up() -> None:
 async def test_terms_whose_topology_key_no_node_has_count_nothing() -> None:
     wanted = [{**term, "topologyKey": f"key-{i}"} for i, term in enumerate(terms(3000))]
     table = zones()
-    verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", wanted), table)
+    with counted(NodeColumns, "label") as reads:
+        verdicts = await IN_PROCESS.filter(NEIGHBOURS, near("podAntiAffinity", wanted), table)
     assert all(verdict.is_success for verdict in verdicts)
     assert len(table.pod_counts) == 0
+    assert len(reads) < 10
+
+
+async def test_terms_of_others_whose_topology_key_no_node_has_read_no_column() -> None:
+    wanted = [{**term, "labelSelector": {}, "topologyKey": f"key-{i}"} for i, term in enumerate(terms(3000))]
+    crowd = replace(near("podAntiAffinity", wanted), name="p", uid="p", node_name="n0")
+    table = make_table([make_node("n0", labels={"zone": "a"})], [crowd])
+    with counted(NodeColumns, "label") as reads:
+        verdicts = await IN_PROCESS.filter(NEIGHBOURS, make_pod("web"), table)
+    assert verdicts == [SUCCESS]
+    assert len(reads) < 10
+
+
+def test_terms_that_pods_add_one_after_the_other_are_matched_once() -> None:
+    def tally(terms: frozenset[PodAffinityTerm]) -> frozenset[PodAffinityTerm]:
+        return terms
+
+    pod = make_pod("web", labels={"app": "web"})
+    wanted: list[dict[str, Any]] = [
+        {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": f"key-{i % 700}", "namespaces": [n]}
+        for i, n in enumerate(["default", *(f"n{i}" for i in range(1999))])
+    ]
+    for one in wanted[::2]:
+        one["namespaces"].append("default")
+    stanza = near("podAntiAffinity", wanted).pod_affinity
+    assert stanza is not None
+    step_by_step, at_once_index = TermIndex(tally), TermIndex(tally)
+    added = stanza.required_anti[1000:] + stanza.required_anti[:1000]
+    with counted(PodAffinityTerm, "matches") as matched:
+        for first in range(0, 2000, 100):
+            for term in added[first : first + 100]:
+                step_by_step.add(term)
+            found = step_by_step.meaning(pod, {})
+    assert len(matched) <= 2 * 2000
+    for term in stanza.required_anti:
+        at_once_index.add(term)
+    whole = at_once_index.meaning(pod, {})
+    assert len(whole.terms) == 1000
+    assert (found.ids, found.terms, found.tallies) == (whole.ids, whole.terms, whole.tallies)
 
 
 def test_selector_with_many_requirements_matches_by_the_labels_of_the_pod() -> None:

@@ -199,6 +199,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "taint set": of_nodes("taint_set", lambda n: listed(n.taint_set)),
     "taint sets": of_nodes("taint_sets", lambda n: len(n.taint_sets)),
     "label": of_nodes("label('zone')", lambda n: listed(n.label("zone"))),
+    "label keys": of_nodes("label_keys('zone')", lambda n: n.label_keys(("zone",))),
     "has label": of_nodes("label('zone')", lambda n: listed(n.has_label("zone", "a"))),
     "declared feature": of_nodes("declares_feature", lambda n: listed(n.declares_feature("Swap"))),
     "requested": of_nodes("requested", lambda n: listed(n.requested("cpu"))),

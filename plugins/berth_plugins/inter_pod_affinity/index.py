@@ -29,6 +29,10 @@ from berth_plugins.inter_pod_affinity.tallies import (
 T = TypeVar("T")
 _ANY: Final = ""
 _MAX_FOUND: Final = 1024
+_MAX_WEIGHT: Final = 1 << 18
+"""The number of terms in all kept results: hundreds of pods may each add hundreds of terms that match the
+same pods.
+"""
 _MANY: Final = 64
 """The number of new terms up to which they are matched one by one instead of through the index."""
 _NUMBERS: Final = count(1)
@@ -42,11 +46,12 @@ class Meaning(Generic[T]):
     """The terms that match a pod, with their `ids`, ascending. All pods that the same terms match share one
     object.
 
-    `tallies`: the counts of the terms, by topology key.
+    `by_key`, `tallies`: the terms and their counts, by topology key.
     """
 
     ids: tuple[int, ...]
     terms: tuple[PodAffinityTerm, ...]
+    by_key: Mapping[str, frozenset[PodAffinityTerm]]
     tallies: Mapping[str, T]
 
 
@@ -65,6 +70,8 @@ class TermIndex(Generic[T]):
         # Each result with the number of terms that existed at that time.
         self._found: dict[Hashable, tuple[Meaning[T], int]] = {}
         self._meanings: dict[tuple[int, ...], Meaning[T]] = {}
+        self._weight = 0
+        """The number of terms in all of `_meanings`."""
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -94,7 +101,8 @@ class TermIndex(Generic[T]):
         known, count = self._found.get(asked, (None, 0))
         if count == len(self._in_order) and known is not None:
             return known
-        if known is None or count + _MANY < len(self._in_order):
+        # A look-up matches the known terms again, and so costs as much as they are many.
+        if known is None or count + max(_MANY, len(known.terms)) < len(self._in_order):
             known = self._meaning(self._look_up(pod, namespace_labels))
         else:
             more = [
@@ -103,26 +111,39 @@ class TermIndex(Generic[T]):
                 if term.matches(pod.namespace, pod.labels, namespace_labels)
             ]
             if more:
-                known = self._meaning([*known.terms, *more])
+                known = self._meaning(more, known)
         if len(self._found) >= _MAX_FOUND and asked not in self._found:
             del self._found[next(iter(self._found))]
         self._found[asked] = known, len(self._in_order)
         return known
 
-    def _meaning(self, found: Iterable[PodAffinityTerm]) -> Meaning[T]:
-        """Return one object for all pods that the same terms match, even with different labels."""
-        terms = tuple(sorted(found, key=_number_of))
-        ids = tuple(map(_number_of, terms))
+    def _meaning(self, found: Iterable[PodAffinityTerm], before: Meaning[T] | None = None) -> Meaning[T]:
+        """Return one object for all pods that the same terms match, even with different labels. `before`: of
+        other terms, to which those found are added.
+        """
+        more = tuple(sorted(found, key=_number_of))
+        ids, terms = tuple(map(_number_of, more)), more
+        if before is not None:
+            if before.ids and ids[0] < before.ids[-1]:
+                # The term was known to another index, or to this one before it began anew.
+                return self._meaning((*before.terms, *more))
+            ids, terms = before.ids + ids, before.terms + more
         known = self._meanings.get(ids)
         if known is None:
-            by_key: dict[str, list[PodAffinityTerm]] = {}
-            for term in terms:
-                by_key.setdefault(term.topology_key, []).append(term)
-            if len(self._meanings) >= _MAX_FOUND:
+            added: dict[str, list[PodAffinityTerm]] = {}
+            for term in more:
+                added.setdefault(term.topology_key, []).append(term)
+            by_key = {} if before is None else dict(before.by_key)
+            tallies = {} if before is None else dict(before.tallies)
+            for key, theirs in added.items():
+                by_key[key] = by_key.get(key, frozenset()).union(theirs)
+                tallies[key] = self._tally(by_key[key])
+            self._weight += len(ids)
+            if len(self._meanings) >= _MAX_FOUND or self._weight > _MAX_WEIGHT:
                 self._meanings.clear()
-            known = self._meanings[ids] = Meaning(
-                ids, terms, {key: self._tally(frozenset(theirs)) for key, theirs in by_key.items()}
-            )
+                self._found.clear()
+                self._weight = len(ids)
+            known = self._meanings[ids] = Meaning(ids, terms, by_key, tallies)
         return known
 
     def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[PodAffinityTerm]:

@@ -224,17 +224,20 @@ class InterPodAffinity(Plugin):
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         existing: dict[str, Numbers] = {}
-        for key, tally in self._carried.anti.meaning(pod, labels).tallies.items():
+        tallies = self._carried.anti.meaning(pod, labels).tallies
+        # Other pods may have tens of thousands of terms with keys that no node has.
+        for key in nodes.label_keys(tallies):
             if has_label(nodes, key):
-                sums = counts.by_domain(tally, key)
+                sums = counts.by_domain(tallies[key], key)
                 if np.count_nonzero(sums):
                     existing[key] = sums
             yield
         affinity = (yield from _company(wishes, nodes)) if wishes.required else {}
         anti: dict[str, Numbers] = {}
-        for key, tallies in wishes.anti_by_key.items():
+        for key in nodes.label_keys(wishes.anti_by_key):
             if has_label(nodes, key):
-                anti[key] = yield from _sums(nodes, key, [(tally, 1) for tally in tallies])
+                parts = [(tally, 1) for tally in wishes.anti_by_key[key]]
+                anti[key] = yield from _sums(nodes, key, parts)
             yield
         return Neighbours(pod, wishes, labels, affinity, anti, existing)
 
@@ -245,11 +248,8 @@ class InterPodAffinity(Plugin):
         counts = nodes.pod_counts
         self._carried.catch_up(nodes.pods)
         labels = self._namespaces.labels_of(pod.namespace)
-        carried = {
-            key: theirs
-            for key, theirs in self._carried.scored.meaning(pod, labels).tallies.items()
-            if has_label(nodes, key)
-        }
+        voices = self._carried.scored.meaning(pod, labels).tallies
+        carried = {key: voices[key] for key in nodes.label_keys(voices) if has_label(nodes, key)}
         parts: dict[str, list[tuple[SelectedPods, int]]] = {}
         for wish in wishes.preferred:
             if has_label(nodes, wish.topology_key):

@@ -6,7 +6,7 @@ a class of its own, whose undeclared accessors raise. Used by `runtime.declared`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, cast
@@ -326,6 +326,13 @@ class LimitedNodeTable(NodeTable):
         """Return int32[n] codes of the label's values (0: absent), and their dictionary."""
         self._limits.labels.check(key, f"nodes.label({key!r})")
         return super().label(key)
+
+    def label_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return the `keys` that may be labels of nodes of the snapshot."""
+        wanted = list(keys)
+        for key in wanted:
+            self._limits.labels.check(key, f"nodes.label_keys({key!r})")
+        return super().label_keys(wanted)
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes whose label `key` is `value`."""

@@ -176,15 +176,22 @@ class NodeColumns:
         """
         column = self.labels.get(key)
         if column is None:
-            keys = self._label_keys
-            if keys is None:
-                keys = self._label_keys = self._keys_of_nodes()
-            if key not in keys:
+            if key not in self._known_keys():
                 return self._no_label
             column = self._label_column(key)
             if len(self.labels) < MAX_LABELS:
                 self.labels[key] = column
         return column
+
+    def label_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return the `keys` that some node has as a label, or had."""
+        known = self._known_keys()
+        return [key for key in keys if key in known]
+
+    def _known_keys(self) -> set[str]:
+        if self._label_keys is None:
+            self._label_keys = self._keys_of_nodes()
+        return self._label_keys
 
     def _label_column(self, key: str) -> tuple[NDArray[np.int32], Dictionary[str]]:
         values: Dictionary[str] = Dictionary()

@@ -214,6 +214,12 @@ class NodeTable:
         codes, values = self.columns.label(key)
         return self._take(codes), values
 
+    def label_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return the `keys` that may be labels of nodes of the snapshot. No node has any other of them: for
+        thousands of keys, most of which no node has.
+        """
+        return self.columns.label_keys(keys)
+
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
         """Return bool[n]: the nodes whose label `key` is `value`."""
         codes, values = self.columns.label(key)
