@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.errors.endpoints import UnknownObjectError
+from berth_host.app import FrameworkAlone
+from berth_host.errors.endpoints import QuestionError, UnknownObjectError
 from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.questions.drain import Drain
 from berth_host.questions.fit import Fit, Refit
+from berth_host.questions.group_trials import TryGroup
+from berth_host.questions.questions import Question
+from berth_host.questions.what_ifs import WhatIf
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
+from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
+from berth_sdk.testing import make_node, make_pod
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
 
@@ -376,3 +384,76 @@ async def test_question_rests_as_long_as_the_one_before_it_took_while_pods_wait(
         async with scheduler.undisturbed():
             pass
     assert rests == [2.0]
+
+
+SHARED = [
+    node("a", cpu="4"),
+    node("b", cpu="2"),
+    pod("old", cpu="1", nodeName="a"),
+    pod("other", cpu="1", nodeName="b"),
+    {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "none"}}, "minAvailable": 1},
+    },
+]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Fit(pod("web", cpu="1")),
+        Fit(pod("web", cpu="1"), nominated=[make_pod("first", cpu="3", nominated="a")]),
+        Fit(pod("web", schedulingGates=[{"name": "example.com/a"}])),
+        Fit(pod("web", cpu="9"), verdicts_only=True),
+        Refit("default/old"),
+        Refit("default/none"),
+        Drain("a"),
+        WhatIf(
+            make_pod("web", cpu="4"),
+            [
+                Scenario("a"),
+                Scenario(node=make_node("new", cpu="4")),
+                Scenario(node=make_node("new", cpu="3")),
+            ],
+        ),
+    ],
+    ids=["fit", "nominated", "gated", "verdicts", "refit", "nobody", "drain", "what-if"],
+)
+async def test_a_host_and_a_framework_alone_give_the_same_answer(question: Question[Any]) -> None:
+    alone = FrameworkAlone()
+    async with World(SHARED) as world:
+        await world.settle()
+        for item in world.server.list("nodes"):
+            alone.add_node(Node.from_object(item))
+        for item in world.server.list("pods"):
+            alone.add_pod(Pod.from_object(item))
+        before = trace(world)
+        asked = await world.host.ask(question)
+        assert trace(world) == before
+    assert await alone.ask(question) == asked
+    assert not alone.snapshot.held
+
+
+async def test_pod_that_fits_nowhere_has_the_same_verdicts_and_shortages_without_a_host() -> None:
+    alone = FrameworkAlone()
+    question = Fit(pod("web", cpu="9"))
+    async with World(SHARED) as world:
+        await world.settle()
+        for item in world.server.list("nodes"):
+            alone.add_node(Node.from_object(item))
+        asked = await world.host.ask(question)
+    found = await alone.ask(question)
+    assert found.verdicts == asked.verdicts
+    assert [item.node_names for item in found.nearest] == [("a",), ("b",)]
+    # Only a host has a preemption.
+    assert (found.preemption is None, asked.preemption is None) == (True, False)
+
+
+async def test_running_host_tries_no_group() -> None:
+    async with World([node("a")]) as world:
+        question = TryGroup(PodGroup(name="train", is_gang=True, min_count=1), [make_pod("t0")])
+        with pytest.raises(QuestionError, match="ask a FrameworkAlone over a copy"):
+            await world.host.ask(question)
+        assert world.host.cache.groups.state(question.group.key) is None
