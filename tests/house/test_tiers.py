@@ -23,6 +23,12 @@ def test_numbers_on_transports(number: int, ask: str) -> None:
     """Is a test, and one of those that the next test looks at."""
 
 
+@pytest.mark.parametrize("ask", TRANSPORTS)
+@pytest.mark.parametrize("number", range(6))
+def test_numbers_that_are_not_sampled(number: int, ask: str) -> None:
+    """Is a test, and one of those that the next test looks at."""
+
+
 def test_first_of_so_many_is_no_long_one_on_each_transport(request: pytest.FixtureRequest) -> None:
     module = request.node.getparent(pytest.Module)
     items = [item for collected in [module.collect()] for item in collected if "numbers" in item.name]
@@ -36,6 +42,9 @@ def test_first_of_so_many_is_no_long_one_on_each_transport(request: pytest.Fixtu
         "test_numbers_on_transports[0-socket]",
         "test_numbers_on_transports[2-in_process]",
         "test_numbers_on_transports[2-socket]",
+        *(f"test_numbers_that_are_not_sampled[{number}-in_process]" for number in range(6)),
+        "test_numbers_that_are_not_sampled[0-socket]",
+        "test_numbers_that_are_not_sampled[4-socket]",
     }
 
 

@@ -49,17 +49,17 @@ def mark_all_but_a_sample(items: Sequence[pytest.Item]) -> None:
     """Mark as `long` what a function's `sampled(every=n)` leaves out: all but each nth of its parameters.
 
     Where a test takes both transports, each nth parameter is taken on each of them, so that none is left out.
+    A function that is not sampled has all of its parameters in process, and on the wire one of SHARE.
     """
     functions: defaultdict[tuple[object, str, str | None], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        sampled = item.get_closest_marker("sampled")
-        if sampled is not None and isinstance(item, pytest.Function):
+        if isinstance(item, pytest.Function):
             functions[item.parent, item.originalname, transport_of(item)].append(item)
-    for tests in functions.values():
+    for (_, _, transport), tests in functions.items():
+        usual = SHARE if transport == ON_THE_WIRE else 1
         for index, item in enumerate(tests):
             sampled = item.get_closest_marker("sampled")
-            assert sampled is not None
-            if index % sampled.kwargs["every"]:
+            if index % (usual if sampled is None else sampled.kwargs["every"]):
                 item.add_marker(pytest.mark.long)
 
 
