@@ -508,6 +508,30 @@ async def test_terms_of_others_whose_topology_key_no_node_has_read_no_column() -
     assert len(reads) < 10
 
 
+def test_labels_of_a_pod_are_not_looked_up_one_by_one_where_there_are_few_terms() -> None:
+    index = TermIndex(len)
+    every = {"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}
+    stanza = near("podAntiAffinity", [*terms(5), *terms(1, labelSelector=every)]).pod_affinity
+    assert stanza is not None
+    for term in stanza.required_anti:
+        index.add(term)
+    few = {"app": "x3"}
+    many = {**few, **{f"key-{i}": "x" for i in range(2000)}}
+    (every_term,) = (term for term in stanza.required_anti if term.selector.matches({}))
+    for labels in (few, many):
+        with counted(Labels, "items") as reads:
+            found = index.meaning(replace(make_pod("web"), labels=Labels(labels)), {})
+        assert {*found.terms} == {every_term, stanza.required_anti[3]}
+        assert len(reads) == 1 + (labels is few)
+
+
+class Labels(dict[str, str]):
+    """Labels whose readings can be counted."""
+
+    def items(self) -> Any:
+        return super().items()
+
+
 def test_terms_that_pods_add_one_after_the_other_are_matched_once() -> None:
     def tally(terms: frozenset[PodAffinityTerm]) -> frozenset[PodAffinityTerm]:
         return terms

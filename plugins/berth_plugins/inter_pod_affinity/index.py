@@ -147,11 +147,24 @@ class TermIndex(Generic[T]):
         return known
 
     def _look_up(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[PodAffinityTerm]:
-        for label in ((_ANY, _ANY), *pod.labels.items()):
-            for namespace in (_ANY, pod.namespace):
-                for term in self._terms.get((namespace, *label), _NO_TERMS):
-                    if term.matches(pod.namespace, pod.labels, namespace_labels):
-                        yield term
+        for place in self._places(pod):
+            for term in self._terms.get(place, _NO_TERMS):
+                if term.matches(pod.namespace, pod.labels, namespace_labels):
+                    yield term
+
+    def _places(self, pod: Pod) -> Iterator[_Place]:
+        """Yield the places of terms that can match the pod, and possibly places without terms."""
+        namespaces, labels = (_ANY, pod.namespace), pod.labels
+        if len(labels) < len(self._terms):
+            for label in ((_ANY, _ANY), *labels.items()):
+                for namespace in namespaces:
+                    yield (namespace, *label)
+            return
+        # A pod may have a hundred thousand labels.
+        for place in self._terms:
+            namespace, key, value = place
+            if namespace in namespaces and (key == _ANY or labels.get(key) == value):
+                yield place
 
 
 _NO_TERMS: Final[Set[PodAffinityTerm]] = frozenset()
