@@ -124,10 +124,12 @@ class TermIndex(Generic[T]):
         more = tuple(sorted(found, key=_number_of))
         ids, terms = tuple(map(_number_of, more)), more
         if before is not None:
-            if before.ids and ids[0] < before.ids[-1]:
-                # The term was known to another index, or to this one before it began anew.
-                return self._meaning((*before.terms, *more))
+            follow = not before.ids or before.ids[-1] < ids[0]
             ids, terms = before.ids + ids, before.terms + more
+            if not follow:
+                # Other pods had some of the terms before; the numbers are those of that time.
+                order = sorted(range(len(ids)), key=ids.__getitem__)
+                ids, terms = tuple(map(ids.__getitem__, order)), tuple(map(terms.__getitem__, order))
         known = self._meanings.get(ids)
         if known is None:
             added: dict[str, list[PodAffinityTerm]] = {}

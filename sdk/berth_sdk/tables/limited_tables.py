@@ -329,9 +329,12 @@ class LimitedNodeTable(NodeTable):
 
     def label_keys(self, keys: Iterable[str]) -> list[str]:
         """Return the `keys` that may be labels of nodes of the snapshot."""
+        labels = self._limits.labels
+        if labels.prefixes is None:
+            return super().label_keys(keys)
         wanted = list(keys)
         for key in wanted:
-            self._limits.labels.check(key, f"nodes.label_keys({key!r})")
+            labels.check(key, f"nodes.label_keys({key!r})")
         return super().label_keys(wanted)
 
     def has_label(self, key: str, value: str) -> NDArray[np.bool_]:
