@@ -76,7 +76,7 @@ test-rest: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 20 --seed $${SEED:-1} -o json
 	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
-		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/host/simulation \
+		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/sim/run \
 		tests/host/cycle tests/host/groups tests/host/preemption tests/host/questions tests/host/attach \
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=60000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
@@ -138,5 +138,5 @@ $(STAMP): $(MADE_FROM)
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]' -e ./bench
 	@# pip does not compile packages that are installed in place; then each start of a process would compile them.
-	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host host/berth_kube plugins/berth_plugins bench/berth_bench tests/support
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host host/berth_kube host/berth_sim plugins/berth_plugins bench/berth_bench tests/support
 	@touch $@

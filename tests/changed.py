@@ -13,6 +13,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,8 @@ COMMANDS = {
     "berth_sdk": "berth_sdk.__main__",
 }
 """The module that a command runs: a test that starts the command counts as importing it."""
+FINDS_COMMANDS = "host/berth_host/cli/commands.py"
+"""The file that imports the commands of other packages, by the entry points of their distributions."""
 
 
 def changed_files(root: Path, commit: str) -> set[str]:
@@ -105,6 +108,8 @@ class Imports:
         """Yield the files that this one imports, with their packages, or names in strings."""
         for parent in Path(name).parents:
             yield f"{parent.as_posix()}/conftest.py"
+        if name == FINDS_COMMANDS:
+            yield from self._commands()
         tree = ast.parse(self._modules[name].read_text(encoding="utf-8"))
         if name == "tests/conftest.py":  # what its functions import is for options that are seldom given
             tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -114,6 +119,13 @@ class Imports:
                 home = self._homes.get(".".join(parts[:end]))
                 if home is not None and home != name:
                     yield home
+
+    def _commands(self) -> Iterator[str]:
+        """Yield the files of the commands that the distributions of this repository name as entry points."""
+        for file in sorted([self._root / "pyproject.toml", *self._root.glob("*/pyproject.toml")]):
+            project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+            for point in project.get("entry-points", {}).get("berth.commands", {}).values():
+                yield self._homes[point.partition(":")[0]]
 
     def _names_in(self, tree: ast.AST) -> Iterator[str]:
         for node in ast.walk(tree):

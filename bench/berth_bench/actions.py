@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any, Final
 
 from berth_host.app.host import Host
-from berth_host.cluster.memory.kinds import BY_KIND
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.errors.cluster import ClusterError
 from berth_sdk.kube_object import KubeObject
+from berth_sim.cluster.kinds import BY_KIND
+from berth_sim.cluster.server import ApiServer
 
 from berth_bench import devices
 from berth_bench import workload as ops

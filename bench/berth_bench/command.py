@@ -21,7 +21,7 @@ from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import PATH, emulated_version_option, no_convert_option, verbose_option
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
-from berth_host.cli.strictness import conclude, is_strict, strict_option
+from berth_sim.commands.strictness import conclude, is_strict, strict_option
 
 from berth_bench import openb, own
 from berth_bench.attach.command import attach

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from berth_host.cluster.memory.server import ApiServer
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.server import ApiServer
 
 from berth_bench.workload import CreateResourceDriver
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_host.app.host import Host
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
-from berth_host.simulation.settle import is_busy
 from berth_sdk.kube_object import KubeObject
+from berth_sim.cluster.server import ApiServer
+from berth_sim.run.settle import is_busy
 
 from berth_bench.measuring import Meter
 from berth_bench.workload import ATTEMPTED, Labels

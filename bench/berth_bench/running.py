@@ -14,10 +14,7 @@ from pathlib import Path
 
 from berth_host.app import Host, HostOptions
 from berth_host.attach.state import State
-from berth_host.cli import configuration, simulation
-from berth_host.cli.lapses import lapses_of, remarks_of
-from berth_host.cluster.memory.claim_controller import GROUP_CLAIMS_GATE, ClaimController
-from berth_host.cluster.memory.server import ApiServer
+from berth_host.cli import configuration
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.profiles.registry import UNTIL_ATTACHED
 from berth_host.cycle.chooser import SeededChooser
@@ -25,6 +22,10 @@ from berth_host.errors.cluster import ClusterError
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
+from berth_sim.cluster.claim_controller import GROUP_CLAIMS_GATE, ClaimController
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
+from berth_sim.commands.lapses import lapses_of, remarks_of
 
 from berth_bench import feature_mocks
 from berth_bench.actions import Actions, OpError

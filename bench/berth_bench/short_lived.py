@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from berth_host.app.host import Host
-from berth_host.cluster.memory.server import ApiServer
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.server import ApiServer
 
 from berth_bench.measuring import Meter, rss_mb
 from berth_bench.pods import PodWatch

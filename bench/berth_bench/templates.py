@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth_host.cluster.memory.kinds import BY_KIND
-from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
-from berth_host.cluster.memory.validation.schema import spelled
+from berth_sim.cluster.kinds import BY_KIND
+from berth_sim.cluster.validation.schema import spelled
+from berth_sim.manifests.documents import DocumentError, documents_of
 
 from berth_bench.go_templates import GoTemplateError, rendered
 

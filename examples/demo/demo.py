@@ -17,11 +17,11 @@ from typing import Final
 from berth_host import log
 from berth_host.cli.commands import INTERRUPTED
 from berth_host.cli.rendering.columns import columns, count_of
-from berth_host.cli.rendering.report import costs_text, pending_lines
 from berth_host.cli.rendering.terminal import Terminal
-from berth_host.cli.report import PendingPod, Placement
-from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
-from berth_host.cli.why import explain
+from berth_sim.commands.rendering.report import costs_text, pending_lines
+from berth_sim.commands.report import PendingPod, Placement
+from berth_sim.commands.simulation import Finished, Prepared, Request, prepare, run
+from berth_sim.commands.why import explain
 
 CLUSTER: Final = "examples/demo/cluster"
 GANGS: Final = "examples/demo/gangs.yaml"

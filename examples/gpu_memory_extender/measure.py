@@ -27,14 +27,14 @@ import yaml
 from berth_host import log
 from berth_host.app import Host, HostOptions
 from berth_host.cli import configuration
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.http.serving import served
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
 from berth_host.cycle.chooser import SmallestName
 from berth_host.model.clock import ManualClock
-from berth_host.simulation.settle import Settling
 from berth_host.yaml.reader import read_values
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.http.serving import served
+from berth_sim.cluster.server import ApiServer
+from berth_sim.run.settle import Settling
 from gpu_memory import GPU, GPUS, MEMORY
 
 HERE: Final = Path(__file__).resolve().parent

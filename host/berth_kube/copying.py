@@ -1,7 +1,7 @@
 """All objects of a cluster that scheduling reads, listed once: for a comparison of configurations.
 
-Called by `cli.compare`. Nothing is watched and nothing is written. The kinds are listed one after the other,
-the nodes last, so that a pod and the node that it has just got are both there.
+Called by `berth_sim.commands.compare`. Nothing is watched and nothing is written. The kinds are listed one
+after the other, the nodes last, so that a pod and the node that it has just got are both there.
 """
 
 from __future__ import annotations

@@ -11,10 +11,11 @@ from berth_bench.devices import CLAIMS, slices_of
 from berth_bench.measuring import Meter
 from berth_bench.workload import AllocateClaims, CreateResourceDriver, StartCollecting
 from berth_host.app import Host, HostOptions
-from berth_host.cli import configuration, simulation
-from berth_host.cluster.memory.claim_controller import ClaimController
-from berth_host.cluster.memory.server import ApiServer
+from berth_host.cli import configuration
 from berth_host.model.clock import RealClock
+from berth_sim.cluster.claim_controller import ClaimController
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 from support.device_objects import claim, device_class
 from support.hosts import node
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from berth_bench.versus.api import ApiClient, ApiError
 from berth_bench.versus.real_servers import RealServers
-from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.errors.cluster import ClusterError, InvalidError
 from berth_host.model.clock import ManualClock
+from berth_sim.cluster.admission.gatekeeping import Gatekeeping
+from berth_sim.cluster.server import ApiServer
 from support.observed.stage import api_of
 
 Json = dict[str, Any]

@@ -37,7 +37,7 @@ from support.places import ROOT
 
 PACKAGES: Final = {".": "berth_host", "sdk": "berth_sdk", "plugins": "berth_plugins", "bench": "berth_bench"}
 """The package of each folder with a pyproject.toml, by which its distribution is named."""
-BESIDE: Final = {".": ("berth_kube",)}
+BESIDE: Final = {".": ("berth_kube", "berth_sim")}
 """Further packages of a distribution."""
 CONSTRAINTS: Final = ROOT / "host" / "constraints.txt"
 _SUFFIXES: Final = (".whl", ".gz", ".tgz", ".json")

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 from berth_host import log
-from berth_host.cli.simulation import Finished, Prepared, Request, prepare, run
+from berth_sim.commands.simulation import Finished, Prepared, Request, prepare, run
 
 _PLUGIN: Final = """\
 import numpy as np

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from berth_host import log
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.loading import default_configuration
 from berth_host.model.clock import RealClock
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_sdk.testing import node_object, pod_object
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.server import ApiServer
 
 _PODS: Final = 400
 _ROUNDS: Final = 12

@@ -76,7 +76,7 @@ RUN_ELSEWHERE = {
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel-collector.monitoring:4317 OTEL_SERVICE_NAME=gpu-share \\\n"
         "  berth-sdk serve gpu_share:GpuShare --listen unix:/run/berth/plugins/gpu-share.sock\n",
     ],
-    # These need a cluster: tests/cluster/test_compare.py, and tests/host/cli/test_compare.py for manifests.
+    # These need a cluster: tests/cluster/test_compare.py; tests/sim/commands/test_compare.py has manifests.
     "docs/how-to/compare-configurations.md": [
         "berth compare --cluster --config now.yaml --config next.yaml\n",
         "kubectl get nodes,pods,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes"

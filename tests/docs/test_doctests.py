@@ -11,6 +11,7 @@ import berth_host
 import berth_kube
 import berth_plugins
 import berth_sdk
+import berth_sim
 import pytest
 
 _NEVER_IMPORTED = ("__main__",)
@@ -29,7 +30,7 @@ def _modules(package: ModuleType) -> list[str]:
 
 
 SDK_MODULES = [name for name in _modules(berth_sdk) if "._" not in name]
-OTHER_MODULES = [*_modules(berth_host), *_modules(berth_kube), *_modules(berth_plugins)]
+OTHER_MODULES = [*_modules(berth_host), *_modules(berth_kube), *_modules(berth_sim), *_modules(berth_plugins)]
 
 
 def _run(name: str) -> doctest.TestResults:

@@ -10,9 +10,15 @@ import pytest
 from docs.pages import DOCS, REPOSITORY, Page, all_pages
 
 PAGES = {page.path: page for page in all_pages()}
-_FOLDERS: Final = {"berth_host": "host", "berth_kube": "host", "berth_sdk": "sdk", "berth_plugins": "plugins"}
+_FOLDERS: Final = {
+    "berth_host": "host",
+    "berth_kube": "host",
+    "berth_sim": "host",
+    "berth_sdk": "sdk",
+    "berth_plugins": "plugins",
+}
 _SOURCE: Final = re.compile(
-    r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_kube|berth_sdk|berth_plugins)/[\w/.]+)`"
+    r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_kube|berth_sim|berth_sdk|berth_plugins)/[\w/.]+)`"
 )
 """A file or a folder of the repository; the path of a package may omit the folder above it."""
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES.values()])

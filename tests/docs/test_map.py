@@ -10,7 +10,14 @@ import pytest
 from support.places import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "map.md"
-WHOLE = ("host/berth_host", "host/berth_kube", "sdk/berth_sdk", "plugins/berth_plugins", "bench/berth_bench")
+WHOLE = (
+    "host/berth_host",
+    "host/berth_kube",
+    "host/berth_sim",
+    "sdk/berth_sdk",
+    "plugins/berth_plugins",
+    "bench/berth_bench",
+)
 """Every folder with Python files below these must have a line; of `tests` only the top-level folders."""
 
 

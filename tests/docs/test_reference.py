@@ -145,7 +145,7 @@ def test_every_file_that_a_page_names_is_there(page: Page) -> None:
 
 def test_life_of_a_pod_names_existing_code() -> None:
     text = (DOCS / "explanation" / "life-of-a-pod.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `(\w+)\.(\w+)` \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| \d+ \| `([\w./]+\.py)` \| `(\w+)\.(\w+)` \|", text, re.MULTILINE)
     assert len(rows) == 20
     for file, cls, method in rows:
         source = (REPOSITORY / "host" / "berth_host" / file).read_text(encoding="utf-8")

@@ -20,13 +20,13 @@ from typing import IO, Any, Final
 
 import yaml
 from berth_host.cli import configuration
-from berth_host.cluster.memory.manifests.loading import load
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.errors import ConfigurationError
 from berth_host.errors.manifests import ManifestError
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import load_class
+from berth_sim.cluster.server import ApiServer
+from berth_sim.manifests.loading import load
 
 from docs.pages import Block, Page
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from berth_host.cluster.memory.manifests.loading import load
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
 from berth_host.model.clock import ManualClock
+from berth_sim.cluster.server import ApiServer
+from berth_sim.manifests.loading import load
 from support.examples import EXAMPLES
 from support.places import ROOT
 

@@ -15,11 +15,11 @@ import extender
 import gpu_memory
 import measure
 import pytest
-from berth_host.cluster.memory.http.serving import ServedCluster, served
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.model.clock import ManualClock
 from berth_sdk import CycleState, LiveReservation, Node, ObjectRef, Pod
 from berth_sdk.testing import PluginHost, make_pod, node_object, pod_object
+from berth_sim.cluster.http.serving import ServedCluster, served
+from berth_sim.cluster.server import ApiServer
 from gpu_memory import GPU, GPUS, MEMORY
 from gpu_memory_plugin import GpuMemory
 

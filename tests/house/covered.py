@@ -115,6 +115,8 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.queue.reports": "host/queue/test_sort_keys.py",
         "berth_host.attach.host_attachments": "host/app/test_life.py",
         "berth_host.process.api_server": "host/cli/kubectl/test_command.py",
+        "berth_host.process.admission": "host/cli/scheduler/test_command.py",
+        "berth_host.process.pod_file": "host/cli/kubectl/test_command.py",
         "berth_host.process.late_reviewer": "cluster/test_endpoints.py",
         "berth_host.process.process": "host/process/test_opening.py",
         "berth_host.attach.reconciling": "host/app/test_reconcile.py",

@@ -11,9 +11,12 @@ from support.places import ROOT
 
 FILES = {
     "host/berth_host/__init__.py": "",
-    "host/berth_host/__main__.py": "from berth_host import command",
+    "host/berth_host/__main__.py": "from berth_host import command\nfrom berth_host.cli import commands",
     "host/berth_host/command.py": "def run():\n    from berth_host import late\n",
     "host/berth_host/late.py": "",
+    "host/berth_host/cli/commands.py": "",
+    "host/berth_sim/commands/simulate.py": "",
+    "pyproject.toml": "project.entry-points.'berth.commands'.x = 'berth_sim.commands.simulate:simulate'",
     "host/berth_host/heap.py": "",
     "host/berth_host/queue.py": "from berth_host.heap import Heap",
     "host/berth_host/unknown.py": "",
@@ -45,6 +48,7 @@ def repository(tmp_path: Path) -> Path:
         ("host/berth_host/heap.py", ["tests/test_heap.py", "tests/test_queue.py"]),
         ("host/berth_host/queue.py", ["tests/test_queue.py"]),
         ("host/berth_host/late.py", ["tests/test_command.py"]),
+        ("host/berth_sim/commands/simulate.py", ["tests/test_command.py"]),
         ("tests/support/echo.py", ["tests/test_served.py"]),
         ("examples/some/script.py", ["tests/test_script.py"]),
         ("tests/test_heap.py", ["tests/test_heap.py"]),

@@ -48,7 +48,14 @@ def test_command_without_work_imports_none_of_its_commands(option: str) -> None:
     modules = imported_by(COMMAND, option)
     assert "berth_host.cli.main" in modules
     heavy = ("aiohttp", "berth_bench", "google", "grpc", "kubernetes", "numpy", "rich", "structlog", "yaml")
-    own = ("berth_host.app", "berth_host.config", "berth_host.older_config", "berth_sdk.author")
+    own = (
+        "berth_host.app",
+        "berth_host.config",
+        "berth_host.older_config",
+        "berth_kube",
+        "berth_sdk.author",
+        "berth_sim",
+    )
     assert packages_among(modules, *heavy, *own) == []
 
 
@@ -115,5 +122,5 @@ async def test_scheduler_that_has_bound_a_pod_has_imported_what_its_configuratio
         "rich",
         "watchfiles",
     )
-    own = ("berth_host.cluster.memory", "berth_host.older_config", "berth_host.simulation", "berth_sdk.serve")
+    own = ("berth_sim", "berth_host.older_config", "berth_sdk.serve")
     assert packages_among(modules, *other, *own) == expected

@@ -31,9 +31,9 @@ HELD = (
             "app",
             "process",
             "plugins",
-            "simulation",
         ]
     ),
+    ROOT / "host" / "berth_sim" / "run",
     SDK,
 )
 ELSEWHERE = {name: test for names in COVERED.values() for name, test in names.items()}
@@ -56,8 +56,8 @@ def path_of(name: str) -> Path | None:
 
 def namesake(path: Path) -> Path:
     """Return `tests/host/queue/test_heap.py` for `host/berth_host/queue/heap.py`."""
-    top, _, *folders, file = path.relative_to(ROOT).parts
-    return TESTS.joinpath(top, *folders, f"test_{file}")
+    _, package, *folders, file = path.relative_to(ROOT).parts
+    return TESTS.joinpath(package.removeprefix("berth_"), *folders, f"test_{file}")
 
 
 def modules() -> Iterator[Path]:

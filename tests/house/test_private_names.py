@@ -13,6 +13,7 @@ from support.places import ROOT
 DISTRIBUTIONS = (
     "host/berth_host",
     "host/berth_kube",
+    "host/berth_sim",
     "sdk/berth_sdk",
     "plugins/berth_plugins",
     "bench/berth_bench",

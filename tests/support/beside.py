@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.chooser import Chooser, SmallestName
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.shadow.host import ShadowHost
 from berth_host.shadow.record import ShadowOutcome, ShadowRecord
-from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
+from berth_sim.cluster.admitting import server_of_a_question
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.run.settle import NEVER_FLUSHED_S, settle
 from support.hosts import World
 
 READS = frozenset(
@@ -65,6 +66,7 @@ class Beside:
                 plugins=plugins if plugins is not None else world.host.options.plugins,
                 max_in_pool_s=NEVER_FLUSHED_S,
                 metrics=self.metrics,
+                admission=server_of_a_question,
             ),
         )
 

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.kinds import BY_KIND, POD
 from berth_host.cycle.chooser import SmallestName
 from berth_host.explain.diagnosis import Outcome
 from berth_host.model.clock import ManualClock
@@ -23,6 +21,8 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.rpc.cycle import Changes, Cycle
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.kinds import BY_KIND, POD
 from support.decision_configuration import PROFILE, configuration_of
 from support.decision_preemption import WatchedPreemption
 from support.decision_seen import Seen, WatchedAlgorithm

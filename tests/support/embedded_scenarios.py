@@ -15,9 +15,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.kinds import BY_KIND, BY_RESOURCE
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
 from berth_host.cycle.chooser import SmallestName
 from berth_host.errors.cluster import ClusterError, ConflictError, InvalidError, NotFoundError
@@ -25,6 +22,9 @@ from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.kinds import BY_KIND, BY_RESOURCE
+from berth_sim.cluster.server import ApiServer
 from support.hosts import START_S
 from support.observed.masking import masked
 from support.places import TESTS

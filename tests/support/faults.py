@@ -20,12 +20,12 @@ from typing import Any
 
 from aiohttp import web
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
-from berth_host.cluster.memory.http.serving import ServedCluster
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.metrics.exposition import Exposition
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.plugin.v1 import identity_pb2
+from berth_sim.cluster.http.serving import ServedCluster
+from berth_sim.cluster.server import ApiServer
 from google.protobuf.message import Message
 from prometheus_client.parser import text_string_to_metric_families
 from support.hosts import World

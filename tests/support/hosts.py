@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.cycle.chooser import SmallestName
@@ -15,8 +14,10 @@ from berth_host.cycle.observer import AttemptObserver
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.admitting import server_of_a_question
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.run.settle import NEVER_FLUSHED_S, settle
 from support.faulty_cluster import Faults, FaultyCluster
 
 START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -115,6 +116,7 @@ class World:
                 on_attempt=on_attempt,
                 own_pod=own_pod,
                 observers=observers,
+                admission=server_of_a_question,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""The Kubernetes client's generated models -> the field table of `cluster/memory/validation/schema.json`.
+"""The Kubernetes client's generated models -> the field table of `berth_sim/cluster/validation/schema.json`.
 
 `python tests/support/kube_schema.py --write` renews the table after the client was moved to a newer release;
 `test_schema.py` holds the two together. Status fields are typed as the others; that unknown ones are
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from support.places import ROOT
 
-SCHEMA: Final = ROOT / "host" / "berth_host" / "cluster" / "memory" / "validation" / "schema.json"
+SCHEMA: Final = ROOT / "host" / "berth_sim" / "cluster" / "validation" / "schema.json"
 ROOTS: Final = [
     "Pod",
     "Node",

@@ -1,4 +1,4 @@
-"""Plugins of public reports about kube-scheduler, for `tests/host/cli/test_reported.py`."""
+"""Plugins of public reports about kube-scheduler, for `tests/sim/commands/test_reported.py`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from berth_host.cluster.memory.strategic_merge import merged as merged_strategically
 from berth_host.cluster.port import EventRecord, WatchEvent, WatchHandler
 from berth_host.errors.cluster import ClusterError, NotFoundError, RepeatableError, UnavailableError
 from berth_host.model.clock import Clock
@@ -20,6 +19,7 @@ from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.rfc3339 import format_time
+from berth_sim.cluster.strategic_merge import merged as merged_strategically
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]

@@ -21,13 +21,14 @@ from typing import Any, Final
 import yaml
 from berth_host.app import Host, HostOptions
 from berth_host.attach.state import State
-from berth_host.cli import configuration, simulation
-from berth_host.cluster.memory.server import ApiServer
+from berth_host.cli import configuration
 from berth_host.cluster.port import WatchEvent
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.metrics.plugin_stats import CallStats
 from berth_host.model.clock import RealClock
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 
 from berth_bench.measuring import Meter
 from berth_bench.running import WorkloadError

@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from berth_host.app import HostOptions
-from berth_host.cli import simulation
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.errors.cluster import ClusterError
 from berth_host.model.clock import RealClock
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 
 from berth_bench.children import in_child
 from berth_bench.hostile.cases import Case, Json, Made, chosen, encoded, in_full

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
 from berth_host.errors.manifests import ManifestError, ManifestProblem
+from berth_sim.manifests.documents import DocumentError, documents_of
 
 from berth_bench import feature_mocks
 from berth_bench.scheduler_perf.fields import Fields, Problems, raise_any

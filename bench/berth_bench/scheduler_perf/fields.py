@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cluster.memory.manifests.documents import line_of
 from berth_host.config.errors import nearest
 from berth_host.errors.manifests import ManifestError, ManifestProblem
 from berth_sdk.duration import parse_duration
+from berth_sim.manifests.documents import line_of
 
 _WORDS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a map"}
 _NS: Final = 1_000_000_000

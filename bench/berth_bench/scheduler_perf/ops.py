@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from berth_host.cluster.memory.kinds import BY_KIND
 from berth_host.config.errors import nearest
+from berth_sim.cluster.kinds import BY_KIND
 
 from berth_bench.scheduler_perf.fields import Fields
 from berth_bench.scheduler_perf.reading import CaseContext, OpReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from berth_host.cluster.memory.manifests.documents import DocumentError, documents_of
 from berth_host.config.errors import nearest
+from berth_sim.manifests.documents import DocumentError, documents_of
 
 from berth_bench.scheduler_perf.fields import Fields
 

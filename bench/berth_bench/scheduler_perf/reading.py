@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.cluster.memory.kinds import BY_KIND
-from berth_host.cluster.memory.validation import problems_of
 from berth_host.model.paths import why_unread
+from berth_sim.cluster.kinds import BY_KIND
+from berth_sim.cluster.validation import problems_of
 
 from berth_bench.scheduler_perf.fields import Fields, Problems
 from berth_bench.scheduler_perf.params import Params

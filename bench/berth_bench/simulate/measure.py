@@ -19,8 +19,6 @@ from typing import Any, Final
 import grpc
 import yaml
 from berth_host.app import FrameworkAlone, Host, HostOptions, WhatIf
-from berth_host.cli import simulation
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.endpoints.query_server import QueryServer
@@ -31,6 +29,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.query.v1 import query_pb2 as pb
 from berth_sdk.query.v1.query_pb2_grpc import QueryServiceStub
 from berth_sdk.scenarios import Scenario
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 
 from berth_bench.running import WorkloadError
 from berth_bench.simulate import plugins

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from berth_host.cluster.memory.http.serving import ServedCluster, served
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.cluster.port import WatchEvent
 from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import ObjectRef
+from berth_sim.cluster.http.serving import ServedCluster, served
+from berth_sim.cluster.server import ApiServer
 
 from berth_bench.soak.account import Account
 from berth_bench.versus.objects import Json

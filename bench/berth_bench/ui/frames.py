@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 from berth_host.app import Host, HostOptions
-from berth_host.cli import configuration, simulation
-from berth_host.cluster.memory.server import ApiServer
+from berth_host.cli import configuration
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.pages import QUEUE_MOST, Answers
 from berth_host.model.clock import RealClock, sleep
 from berth_sdk.kube_object import ObjectRef
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 
 from berth_bench.ui.chromium import Page, chromium, opened
 

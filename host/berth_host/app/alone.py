@@ -17,7 +17,7 @@ from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
 
-from berth_host.app.asking import ManifestReader
+from berth_host.app.asking import Admission, ManifestReader
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import wanted_places
 from berth_host.attach.interfaces import AttachSeams
@@ -75,12 +75,14 @@ class FrameworkAlone:
         scheduler_name: str = "default-scheduler",
         plugins: Mapping[str, type] | None = None,
         keep_answers: bool = True,
+        admission: Admission | None = None,
     ) -> None:
         """Make the plugins of profile `scheduler_name`.
 
         `configuration` None: all default plugins. `plugins`: classes of a custom scheduler, by plugin name.
-        `keep_answers` False: every plugin is called for every pod and node. Raises PluginLoadError, and
-        KeyError if the configuration has no such profile.
+        `keep_answers` False: every plugin is called for every pod and node. `admission`: admits the manifests
+        of questions; None: a question has records of pods and nodes, no manifests. Raises PluginLoadError,
+        and KeyError if the configuration has no such profile.
         """
         registry = ClassRegistry(plugins)
         configuration = configuration or default_configuration(registered=registry.points())
@@ -118,7 +120,7 @@ class FrameworkAlone:
             WaitingPods(RealClock()),
             answers=KeepAnswers(by_point) if keep_answers else None,
         )
-        self._asked = _OwnCluster(self, configuration)
+        self._asked = _OwnCluster(self, configuration, admission)
 
     async def __aenter__(self) -> Self:
         """Start and attach the served plugins of the configuration.
@@ -192,8 +194,11 @@ class _OwnCluster:
     is_wanted = False
     is_stopping = False
 
-    def __init__(self, alone: FrameworkAlone, configuration: LoadedConfiguration) -> None:
+    def __init__(
+        self, alone: FrameworkAlone, configuration: LoadedConfiguration, admission: Admission | None
+    ) -> None:
         self.configuration = configuration
+        self._admission = admission
         self.snapshot, self.cache, self.objects = alone.snapshot, alone.cache, alone.objects
         self.profiles = {alone.framework.profile: alone.own_profile}
         self.steps = SearchSteps(NominatedColumns(), alone.snapshot, RealClock())
@@ -220,7 +225,7 @@ class _OwnCluster:
 
     async def reader(self, manifests: Sequence[Manifest]) -> ManifestReader:
         """Return a reader that knows the priority classes of the system alone."""
-        return ManifestReader(RealClock())
+        return ManifestReader(RealClock(), self._admission)
 
     def notes_about(self, pods: Sequence[Pod]) -> list[str]:
         """Return no notes: who asks knows the cluster."""

@@ -85,7 +85,8 @@ class AskedHost:
 
     async def reader(self, manifests: Sequence[Manifest]) -> ManifestReader:
         """Return the reader of these manifests of pods, with the cluster's PriorityClasses if they count."""
-        return ManifestReader(self._parts.clock, await read_classes(self._parts.cluster, manifests))
+        classes = await read_classes(self._parts.cluster, manifests)
+        return ManifestReader(self._parts.clock, self._parts.options.admission, classes)
 
     def notes_about(self, pods: Sequence[Pod]) -> list[str]:
         """Return a note about the pods that this host would place with their group."""

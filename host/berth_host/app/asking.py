@@ -1,7 +1,7 @@
 """Manifests of pods and nodes, as users write them -> records, as the API server would store them.
 
 Made by `app.asked_host` for the questions. A pod that is asked about passes the defaults and checks
-of the embedded cluster, as the API server's would change the answer: tolerations, priorities of the cluster's
+of an `Admission`, as the API server's would change the answer: tolerations, priorities of the cluster's
 classes, requests.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 import difflib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 from berth_sdk.errors import ObjectError
@@ -24,7 +24,7 @@ from berth_sdk.pod import Pod
 from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
-from berth_host.model.clock import Clock, ManualClock
+from berth_host.model.clock import Clock
 from berth_host.questions.questions import Manifest
 
 PRIORITY_CLASSES: Final = "scheduling.k8s.io/priorityclasses"
@@ -35,6 +35,22 @@ _READ_OF_CLASS: Final = ("value", "globalDefault", "preemptionPolicy")
 _KEPT: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _SAME: Final = ("namespace", "labels", "annotations", "ownerReferences")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
+
+
+class AdmittingServer(Protocol):
+    """An API server of one question, which has no objects at first."""
+
+    def create(self, obj: dict[str, Any], /) -> KubeObject:
+        """Return the object as it is stored, with its defaults. Raises ClusterError if it is refused."""
+        ...
+
+    def has_priority_class(self, name: str) -> bool:
+        """Return True if a PriorityClass of this name was created, or is one of the system's."""
+        ...
+
+
+Admission: TypeAlias = Callable[[float], AdmittingServer]
+"""Makes the server that admits the manifests of one question, at a time in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +90,11 @@ NO_CLASSES: Final = Classes()
 
 class ManifestReader:
     """Reads the manifests of one question. Pods that differ in their names alone, as those of one controller,
-    are checked once.
+    are checked once. `admission`: admits them; None: none can be read.
     """
 
-    def __init__(self, clock: Clock, classes: Classes = NO_CLASSES) -> None:
+    def __init__(self, clock: Clock, admission: Admission | None, classes: Classes = NO_CLASSES) -> None:
+        self._admission = admission
         self._now_s = clock.now_s()
         self._classes = classes
         self._known: dict[bytes, Mapping[str, Any]] = {}
@@ -89,8 +106,6 @@ class ManifestReader:
 
     def node(self, manifest: Manifest) -> Node:
         """Return the node of a template; its name counts for nothing. Raises QuestionError."""
-        from berth_host.cluster.memory.server import ApiServer
-
         if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Node"):
             raise QuestionError("the template must be a Node: an object with apiVersion: v1 and kind: Node")
         metadata, spec, status = (manifest.get(name) or {} for name in ("metadata", "spec", "status"))
@@ -113,7 +128,7 @@ class ManifestReader:
             "status": status,
         }
         try:
-            return Node.from_object(ApiServer(ManualClock(0.0)).create(written))
+            return Node.from_object(self._server(0.0).create(written))
         except (ClusterError, ObjectError) as err:
             raise QuestionError(str(err)) from err
 
@@ -158,11 +173,7 @@ class ManifestReader:
         }
 
     def _stored(self, written: dict[str, Any]) -> KubeObject:
-        # Here, as a host that is never asked needs no embedded cluster.
-        from berth_host.cluster.memory.admission.gatekeeping import Gatekeeping
-        from berth_host.cluster.memory.server import ApiServer
-
-        server = ApiServer(ManualClock(self._now_s), Gatekeeping())
+        server = self._server(self._now_s)
         for item in self._classes.items:
             server.create(_class(item))
         try:
@@ -171,6 +182,14 @@ class ManifestReader:
             named = written["spec"].get("priorityClassName")
             unknown = isinstance(named, str) and not server.has_priority_class(named)
             raise QuestionError(f"{err}{self._cure(str(named)) if unknown else ''}") from err
+
+    def _server(self, now_s: float) -> AdmittingServer:
+        """Return the server that admits a manifest. Raises QuestionError if there is none."""
+        if self._admission is None:
+            raise QuestionError(
+                "manifests cannot be read here: give an admission to HostOptions or FrameworkAlone"
+            )
+        return self._admission(now_s)
 
     def _cure(self, named: str) -> str:
         """Return what to do about a class that is unknown."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from berth_sdk.kube_object import ObjectRef
 
+from berth_host.app.asking import Admission
 from berth_host.cycle.chooser import Chooser, SeededChooser
 from berth_host.cycle.observer import AttemptObserver
 from berth_host.explain.diagnosis import Diagnosis
@@ -27,6 +28,7 @@ class HostOptions:
     observers. `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
     `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
+    `admission`: admits the manifests of questions; None: the host refuses these questions.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -43,3 +45,4 @@ class HostOptions:
     own_pod: ObjectRef | None = None
     own_address: str = ""
     binds_for_extenders: bool = False
+    admission: Admission | None = None

@@ -19,7 +19,7 @@ LOOKS_EVERY_S: Final = 1.0
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """The `context_settings` of a program's top group."""
 ENTRY_POINTS: Final = "berth.commands"
-"""The entry points by which other distributions add commands to `berth`."""
+"""The entry points by which other packages add commands to `berth`."""
 
 
 class Listed(NamedTuple):
@@ -34,7 +34,7 @@ class Listed(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """A command of another distribution, which has an entry point of the group `berth.commands`.
+    """A command of another package, which its distribution names in the entry points `berth.commands`.
 
     `package`: imported with the command. `summary`: as in `Listed`.
     """

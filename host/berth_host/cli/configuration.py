@@ -1,7 +1,7 @@
 """A configuration file that a command names -> LoadedConfiguration, with all plugins that are found.
 
-`simulation`, `scheduler` and `check_config` call it. The extension points of an in-process plugin are read
-from its class, those of a served plugin from the file.
+`scheduler`, `check_config` and the commands of `berth_sim` call it. The extension points of an in-process
+plugin are read from its class, those of a served plugin from the file.
 """
 
 from __future__ import annotations

@@ -26,21 +26,9 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.check_config",
             "Check FILE (- for standard input) and print the effective configuration.",
         ),
-        "compare": Listed(
-            "berth_host.cli.compare",
-            "Compare two configurations: which pods move, which become pending and why, which get placed.",
-        ),
         "completion": Listed(
             "berth_host.cli.completion",
             "Print a script that completes this command in SHELL: bash, zsh or fish.",
-        ),
-        "drain": Listed(
-            "berth_host.cli.fit",
-            "Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.",
-        ),
-        "fit": Listed(
-            "berth_host.cli.fit",
-            "Say where a pod would go: the nodes that fit with their scores, or whom it would evict.",
         ),
         "migrate": Listed(
             "berth_host.cli.migrate",
@@ -50,25 +38,9 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth_host.cli.plugins",
             "List default plugins and those installed under the entry point group berth.plugins.",
         ),
-        "query": Listed(
-            "berth_host.cli.query",
-            "Place the pods of manifests, as berth simulate does, and answer questions of programs (gRPC).",
-        ),
         "scheduler": Listed(
             "berth_host.cli.scheduler.command",
             "Schedule a cluster, with the command line of kube-scheduler.",
-        ),
-        "simulate": Listed(
-            "berth_host.cli.simulate",
-            "Place the pods of manifests on their nodes, as the real host would, without a cluster.",
-        ),
-        "ui": Listed(
-            "berth_host.cli.ui",
-            "Place the pods of manifests on their nodes, as berth simulate does, and show it as a page.",
-        ),
-        "why": Listed(
-            "berth_host.cli.why",
-            "Explain why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",
         ),
     },
     elsewhere={
@@ -76,7 +48,42 @@ from berth_host.cli.commands import SETTINGS, Commands, Elsewhere, Listed
             "berth-bench",
             "berth_bench",
             "Run workloads on the embedded cluster, in real time, and print how fast pods were scheduled.",
-        )
+        ),
+        "compare": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Compare two configurations: which pods move, which become pending and why, which get placed.",
+        ),
+        "drain": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Say which pods of NODE could not move elsewhere, wait for a budget or would be lost.",
+        ),
+        "fit": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Say where a pod would go: the nodes that fit with their scores, or whom it would evict.",
+        ),
+        "query": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Place the pods of manifests, as berth simulate does, and answer questions of programs (gRPC).",
+        ),
+        "simulate": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Place the pods of manifests on their nodes, as the real host would, without a cluster.",
+        ),
+        "ui": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Place the pods of manifests on their nodes, as berth simulate does, and show it as a page.",
+        ),
+        "why": Elsewhere(
+            "berth-host",
+            "berth_sim",
+            "Explain why POD (NAMESPACE/NAME, or NAME in namespace default) has its node, or has none.",
+        ),
     },
 )
 @click.version_option(package_name="berth-host", prog_name="berth", message="%(prog)s %(version)s")

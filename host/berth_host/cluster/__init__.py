@@ -1,1 +1,1 @@
-"""The cluster behind an interface (`port`): `memory` is the embedded cluster, `berth_kube` a real one."""
+"""The cluster behind an interface (`port`): embedded in `berth_sim.cluster`, a real one in `berth_kube`."""

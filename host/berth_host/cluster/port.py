@@ -1,6 +1,6 @@
 """The host's interface to a cluster: a stream of changes from it, and the calls to it.
 
-Adapters: `cluster/memory` (embedded) and `berth_kube` (a real API server). Composed by `app`, which hands
+Adapters: `berth_sim.cluster` (embedded) and `berth_kube` (a real API server). Composed by `app`, which hands
 the calls to the scheduler and the stream to `cluster/handlers`; no code above the port depends on the
 adapter. Resources are spelled as in a plugin's Need: `pods`, `storage.k8s.io/csinodes`.
 """

@@ -1,4 +1,4 @@
-"""Errors in manifests. Raised by `cluster/memory`'s loader, shown by the CLI (exit code 2)."""
+"""Errors in manifests. Raised by `berth_sim.manifests`, shown by the CLI (exit code 2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`Explanation`: why one pod has its node or has none. Printed by `cli.rendering.why`.
 
-Made by `cli.why` from a simulation and by `make_pod_answer` from a running host, which sends it as JSON;
-`kubectl berth why` reads it back. Rejections and scores are those of the pod's latest attempt.
+Made by `berth_sim.commands.why` from a simulation and by `make_pod_answer` from a running host, which sends
+it as JSON; `kubectl berth why` reads it back. Rejections and scores are those of the pod's latest attempt.
 """
 
 from __future__ import annotations

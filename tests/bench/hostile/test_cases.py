@@ -7,8 +7,8 @@ import json
 import pytest
 from berth_bench.hostile.cases import CASES, Case, chosen, encoded, in_full, nested, without_nesting
 from berth_bench.hostile.cluster import objects
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.model.clock import RealClock
+from berth_sim.cluster.server import ApiServer
 
 SMALL_BYTES = 20_000
 IN_CLUSTER = {"node-0"}

@@ -9,11 +9,11 @@ from berth_bench.soak.account import Account
 from berth_bench.soak.clusters import EmbeddedCluster, embedded_cluster
 from berth_bench.soak.followed_pods import FollowedPods
 from berth_bench.versus.objects import node, pod
-from berth_host.cluster.memory.http.serving import served
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.model.clock import RealClock
 from berth_kube.client import KubeClient
 from berth_kube.connection import Connection
+from berth_sim.cluster.http.serving import served
+from berth_sim.cluster.server import ApiServer
 
 BINDING = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
 WITHIN_S = 60.0

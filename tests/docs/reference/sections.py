@@ -19,12 +19,14 @@ from docs.reference import (
     faults,
     floors,
     metrics,
+    packages,
     points,
     sdk,
 )
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "host-floors": floors.picture,
+    "host-packages": packages.picture,
     "points": points.points,
     "calls": points.calls,
     "protocols": points.protocols,

@@ -6,20 +6,24 @@ import asyncio
 from typing import Any
 
 import pytest
-from berth_host.app import Fit, asking
+from berth_host.app import Fit, Host, HostOptions, asking
 from berth_host.app.asking import ManifestReader, read_classes
-from berth_host.cluster.memory.cluster import MemoryCluster
+from berth_host.config.loading import default_configuration
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.errors.endpoints import QuestionError
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject
+from berth_sim.cluster.admitting import server_of_a_question
+from berth_sim.cluster.cluster import MemoryCluster
 from support.hosts import World, node, pod
 
 
 def test_pod_of_a_cluster_is_asked_about_without_its_node_and_its_uid() -> None:
     written = pod("web", nodeName="a", priorityClassName="system-node-critical")
     written["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"app": "web"}}
-    found = ManifestReader(ManualClock(5.0)).pod(written | {"status": {"phase": "Running"}})
+    found = ManifestReader(ManualClock(5.0), server_of_a_question).pod(
+        written | {"status": {"phase": "Running"}}
+    )
     assert (found.key, found.node_name, dict(found.labels)) == ("default/web", "", {"app": "web"})
     assert (found.priority, found.scheduler_name) == (2_000_001_000, "default-scheduler")
     assert found.uid not in ("", "1")
@@ -32,7 +36,7 @@ def test_pod_of_a_cluster_is_asked_about_without_its_node_and_its_uid() -> None:
 def test_pod_with_a_generated_name_gets_one() -> None:
     written = pod("x")
     written["metadata"] = {"generateName": "web-"}
-    assert ManifestReader(ManualClock(5.0)).pod(written).key == "default/web-x"
+    assert ManifestReader(ManualClock(5.0), server_of_a_question).pod(written).key == "default/web-x"
 
 
 def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
@@ -70,7 +74,7 @@ async def test_priority_is_that_of_the_cluster_s_class(
     async with World([node("a"), *CLASSES]) as world:
         manifest = pod("web", **spec)
         classes = await read_classes(world.port, [manifest])
-    found = ManifestReader(world.clock, classes).pod(manifest)
+    found = ManifestReader(world.clock, server_of_a_question, classes).pod(manifest)
     assert (found.priority, found.never_preempts, classes.problem) == (priority, never_preempts, "")
 
 
@@ -96,10 +100,10 @@ async def test_answer_says_that_the_classes_could_not_be_read(
     classes = await read_classes(cluster, [pod("web", priority=3), pod("web")])
     assert classes.problem.startswith("the cluster's PriorityClasses cannot be read: ")
     assert classes.problem.endswith("give spec.priority, or let the scheduler list priorityclasses")
-    assert ManifestReader(clock, classes).pod(pod("web")).priority == 0
+    assert ManifestReader(clock, server_of_a_question, classes).pod(pod("web")).priority == 0
     assert (await read_classes(cluster, [pod("web", priority=3)])).problem == ""
     with pytest.raises(QuestionError, match=r"gold was found; the cluster's PriorityClasses cannot be read"):
-        ManifestReader(clock, classes).pod(pod("web", priorityClassName="gold"))
+        ManifestReader(clock, server_of_a_question, classes).pod(pod("web", priorityClassName="gold"))
 
 
 async def test_answer_has_a_note_about_classes_that_could_not_be_read() -> None:
@@ -134,3 +138,11 @@ async def test_question_that_cannot_be_answered_names_the_cure(manifest: dict[st
     async with World([node("a")]) as world:
         with pytest.raises(QuestionError, match=said):
             await world.host.ask(Fit(manifest))
+
+
+async def test_host_without_an_admission_refuses_manifests() -> None:
+    clock = ManualClock(5.0)
+    host = Host(default_configuration(), MemoryCluster(clock), HostOptions(clock=clock))
+    with pytest.raises(QuestionError, match="give an admission to HostOptions or FrameworkAlone"):
+        await host.ask(Fit(pod("web")))
+    await host.clients.close()

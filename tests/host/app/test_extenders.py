@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 from berth_host.app import NodeTemplate, Simulate
 from berth_host.app.reload import reload
-from berth_host.cli.lapses import lapses_of
 from berth_host.config.loading import load_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
 from berth_host.metrics.exposition import Exposition
 from berth_sdk.kube_object import ObjectRef
+from berth_sim.commands.lapses import lapses_of
 from support.accidents import no_accidents
 from support.faulty_cluster import Faults
 from support.hosts import World, node, pod

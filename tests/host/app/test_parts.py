@@ -7,7 +7,6 @@ from typing import ClassVar
 import pytest
 from berth_host.app import Host, HostOptions
 from berth_host.app.parts import HostParts
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import WatchEvent
 from berth_host.config.loading import default_configuration, load_configuration
 from berth_host.explain.diagnosis import Diagnosis, Outcome
@@ -15,12 +14,13 @@ from berth_host.model.clock import ManualClock
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.queue.events import QueueEvent
 from berth_host.queue.interfaces import QueueObserver
-from berth_host.simulation.settle import settle
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.run.settle import settle
 from support.hosts import World, enabling, node, pod
 
 

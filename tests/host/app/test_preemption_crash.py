@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from berth_host.app import Host, HostOptions
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import default_configuration
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.model.clock import Clock, ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_host.plugins.registry import ClassRegistry
-from berth_host.simulation.settle import NEVER_FLUSHED_S, settle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.server import ApiServer
+from berth_sim.run.settle import NEVER_FLUSHED_S, settle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.groups import GROUPS, members, pod_group

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.claim_controller import ClaimController
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
+from berth_sim.cluster.claim_controller import ClaimController
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
 from support.groups import condition_of, grouped, message_of, nodes_of, pod_group

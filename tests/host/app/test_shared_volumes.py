@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_host.explain.diagnosis import Diagnosis
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from berth_sim.cluster.volume_controller import VolumeController
 from support.groups import condition_of, grouped, nodes_of, pod_group
 from support.hosts import World, node, pod
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.volume_controller import VolumeController
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.volume_controller import VolumeController
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume

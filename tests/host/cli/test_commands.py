@@ -68,11 +68,11 @@ def test_command_is_imported_when_it_is_asked_for_and_no_other_one() -> None:
     code = (
         "import sys; from berth_host.cli.main import berth; from click.testing import CliRunner;"
         "assert CliRunner().invoke(berth, ['simulate', '--help']).exit_code == 0;"
-        "print(*(name for name in ('berth_host.cli.simulate', 'berth_bench', 'kubernetes')"
+        "print(*(name for name in ('berth_sim.commands.simulate', 'berth_bench', 'kubernetes')"
         " if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["berth_host.cli.simulate"]
+    assert done.stdout.split() == ["berth_sim.commands.simulate"]
 
 
 def test_bench_that_is_not_installed_is_named_with_its_distribution(monkeypatch: pytest.MonkeyPatch) -> None:

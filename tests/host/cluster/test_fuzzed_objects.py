@@ -12,10 +12,10 @@ from collections import Counter
 import pytest
 from berth_bench.versus.objects import node
 from berth_host.app import Host, HostOptions
-from berth_host.cli import simulation
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.config.loading import load_configuration
 from berth_host.model.clock import RealClock
+from berth_sim.cluster.server import ApiServer
+from berth_sim.commands import simulation
 from support.fuzzed.embedded import is_admitted
 from support.fuzzed.objects import CLASS, NODES, WIDGET, Fuzz
 from support.fuzzed.recount import MOST, by_node

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 import pytest
 from berth_host.cluster import watching as watching_module
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cluster.port import WatchEvent
 from berth_host.cluster.watching import Watching
 from berth_host.errors.cluster import UnavailableError
@@ -17,6 +16,7 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import describe
 from berth_sdk.status import Status
+from berth_sim.cluster.cluster import MemoryCluster
 from support.hosts import node
 
 SERVICE = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.errors.cluster import ForbiddenError
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
+from berth_sim.cluster.cluster import MemoryCluster
 from structlog.testing import capture_logs
 from support.device_objects import claim, pod_with
 

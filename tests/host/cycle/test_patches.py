@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from berth_host.cache.objects import ObjectStores
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cycle.patches import ObjectWrites
 from berth_host.errors.cluster import ConflictError, NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.results import ObjectPatch
+from berth_sim.cluster.cluster import MemoryCluster
 from support.hosts import START_S, node
 from support.storage import CLAIMS, claim
 

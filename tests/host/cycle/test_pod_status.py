@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.cycle.attempt import Failure
 from berth_host.cycle.pod_status import MESSAGE_MAX_BYTES, PodStatusWriter, cut_message, cut_note
 from berth_host.errors.cluster import ClusterError, NotFoundError
@@ -14,6 +13,7 @@ from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
+from berth_sim.cluster.cluster import MemoryCluster
 from support.hosts import START_S, pod
 
 REF = ObjectRef(namespace="default", name="web")

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.strategic_merge import merged
 from berth_host.cycle.repeating import TRIES
 from berth_host.cycle.status_patch import condition_patch, patch_status
 from berth_host.errors.cluster import (
@@ -21,6 +19,8 @@ from berth_host.errors.cluster import (
 from berth_host.model.clock import ManualClock
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.strategic_merge import merged
 from hypothesis import given
 from hypothesis import strategies as st
 from support.hosts import START_S, pod

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from berth_host.attach.state import State
-from berth_host.cluster.memory.http.serving import served
 from berth_host.rpc.served import overdue
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
+from berth_sim.cluster.http.serving import served
 from structlog.testing import capture_logs
 from support.faults import (
     FailingProcess,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_host.cluster.memory.cluster import MemoryCluster
-from berth_host.cluster.memory.kinds import BY_KIND
 from berth_host.cycle.repeating import TRIES
 from berth_host.groups import group_status
 from berth_host.groups.group_status import POD_GROUPS, GroupStatusWriter
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, PodGroup
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.kinds import BY_KIND
 from support.faulty_cluster import FaultyCluster
 from support.hosts import START_S
 from support.waiting import until

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import berth_host
 import berth_kube
+import berth_sim
 import pytest
 from berth_host.log import EVENTS
 
@@ -44,7 +45,7 @@ def events_in(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
 
 
 def used() -> Iterator[str]:
-    packages = [Path(str(package.__file__)).parent for package in (berth_host, berth_kube)]
+    packages = [Path(str(package.__file__)).parent for package in (berth_host, berth_kube, berth_sim)]
     for path in [path for package in packages for path in package.rglob("*.py")]:
         text = path.read_text()
         if not LOGS.search(text):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from berth_host.cluster.memory.cluster import MemoryCluster
 from berth_host.model.clock import ManualClock
 from berth_host.preemption.preemptor import Preemptor
 from berth_host.preemption.victim_calls import Mark, VictimCalls, is_marked_for
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
+from berth_sim.cluster.cluster import MemoryCluster
 from support.hosts import START_S, pod
 
 VICTIM = ObjectRef(namespace="default", name="victim")

@@ -25,6 +25,7 @@ from berth_sdk.scenarios import Scenario
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from berth_sdk.testing import make_node, make_pod
+from berth_sim.cluster.admitting import server_of_a_question
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
 
@@ -422,7 +423,7 @@ SHARED = [
     ids=["fit", "nominated", "gated", "verdicts", "refit", "nobody", "drain", "what-if"],
 )
 async def test_a_host_and_a_framework_alone_give_the_same_answer(question: Question[Any]) -> None:
-    alone = FrameworkAlone()
+    alone = FrameworkAlone(admission=server_of_a_question)
     async with World(SHARED) as world:
         await world.settle()
         for item in world.server.list("nodes"):
@@ -437,7 +438,7 @@ async def test_a_host_and_a_framework_alone_give_the_same_answer(question: Quest
 
 
 async def test_pod_that_fits_nowhere_has_the_same_verdicts_and_shortages_without_a_host() -> None:
-    alone = FrameworkAlone()
+    alone = FrameworkAlone(admission=server_of_a_question)
     question = Fit(pod("web", cpu="9"))
     async with World(SHARED) as world:
         await world.settle()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from berth_host.cluster.memory.kinds import kind_of
-from berth_host.cluster.memory.server import ApiServer
 from berth_host.errors.cluster import ClusterError
 from berth_sdk.kube_object import ObjectRef
+from berth_sim.cluster.kinds import kind_of
+from berth_sim.cluster.server import ApiServer
 from support.fuzzed.objects import Step
 from support.fuzzed.trees import encoded
 

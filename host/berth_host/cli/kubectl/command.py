@@ -23,11 +23,11 @@ from berth_host.cli.kubectl.asking import BAD_USAGE, NOT_FOUND, AskError, ask
 from berth_host.cli.kubectl.passing import Passing
 from berth_host.cli.kubectl.target import cluster_of, finding_options, server_options, target
 from berth_host.cli.output import output_option
+from berth_host.cli.page import address_text, port_option, stop_request
 from berth_host.cli.rendering.running_plugins import running_plugins_text, running_states
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import pod_answer_text
 from berth_host.cli.rendering.why_group import group_answer_text
-from berth_host.cli.ui import address_text, port_option, stop_request
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.errors.cluster import ClientConfigError
 from berth_host.errors.endpoints import EndpointError

@@ -23,9 +23,9 @@ from berth_host.cli.kubectl.command import asked, fail, unreadable
 from berth_host.cli.kubectl.target import finding_options, server_options
 from berth_host.cli.options import PATH
 from berth_host.cli.output import output_option
-from berth_host.cli.pod_file import pod_in
 from berth_host.cli.rendering.fit import drain_text, fit_text
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
+from berth_host.process.pod_file import pod_in
 
 DOES_NOT_FIT: Final = 3
 _OUTPUT: Final = output_option("json and yaml print the host's answer and nothing else.")

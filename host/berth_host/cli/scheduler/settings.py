@@ -34,6 +34,7 @@ from berth_host.model.clock import RealClock
 from berth_host.model.paths import expanded, is_file
 from berth_host.model.user import ClientTrust
 from berth_host.process import event_loop, lease_settings
+from berth_host.process.admission import admitted
 from berth_host.process.api_server import read_config_map
 from berth_host.process.process import ProcessSettings
 from berth_host.shadow.record import ShadowRecord
@@ -226,6 +227,7 @@ def settings(
             own_address=os.environ.get("POD_IP", ""),
             clock=clock,
             metrics=metrics,
+            admission=admitted,
         ),
         shadow=ShadowRecord(clock, metrics.shadow) if flags.is_on("shadow") else None,
     )

@@ -7,7 +7,7 @@ import json
 from berth_host.cli.rendering.shadow import shadow_text
 from berth_host.config.loading import load_configuration
 from berth_host.shadow.record import ShadowOutcome
-from berth_host.simulation.settle import settle
+from berth_sim.run.settle import settle
 from support.beside import Beside
 from support.hosts import World, node, pod
 from support.serving import FakeProcess, KnownUsers, served

@@ -1,0 +1,1 @@
+"""The embedded cluster: an in-memory API server, and its port."""
