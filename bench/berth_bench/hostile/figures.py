@@ -62,9 +62,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One case. `size`: the length of the list, or the depth; `size_bytes`: of the object as JSON, 0 if every
-    size was refused. `limited_by`: why a longer list was refused; "": none was tried. `kube` None: there is
-    no kube-scheduler. `hold_s`: the longest step of berth's event loop, in the coroutine `held_by`.
+    """One case. `size`: the length of the list, the depth, or the number of pods of a crowd; `size_bytes`: of
+    the object as JSON, 0 if every size was refused. `limited_by`: why a longer list was refused; "": none was
+    tried. `kube` None: there is no kube-scheduler. `hold_s`: the longest step of berth's event loop, in the
+    coroutine `held_by`.
     """
 
     case: str
