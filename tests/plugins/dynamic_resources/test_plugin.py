@@ -519,7 +519,7 @@ def evaluating(text: str, devices: int = 1) -> Plug:
 async def test_others_get_their_turn_within_one_costly_evaluation() -> None:
     assert (
         await turns_of(
-            evaluating("lists.range(60000).all(x, x >= 0) && device.driver == 'other'"), [CANNOT] * 2
+            evaluating("lists.range(140000).all(x, x >= 0) && device.driver == 'other'"), [CANNOT] * 2
         )
         >= 3
     )
@@ -527,7 +527,7 @@ async def test_others_get_their_turn_within_one_costly_evaluation() -> None:
 
 
 async def test_others_get_their_turn_while_expressions_are_compiled() -> None:
-    longest = " || ".join(["[1].all(x, x > 1)"] * 480)
+    longest = " || ".join(["[1].all(x, x > 1)"] * 1500)
     assert await turns_of(evaluating(longest), [CANNOT] * 2) >= 3
 
 
