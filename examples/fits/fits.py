@@ -18,17 +18,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from berth_host.app import Fit, FrameworkAlone, TryGroup
-from berth_host.config.loading import load_configuration
+from berth_host import Fit, FrameworkAlone, ManualClock, TryGroup, load_configuration
 from berth_host.errors.manifests import ManifestError
-from berth_host.model.clock import ManualClock
 from berth_host.model.resources import COSCHEDULING_GROUPS as GROUPS_OF_COSCHEDULING
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.questions.group_trials import GroupFit
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
-from berth_sim.cluster.server import ApiServer
+from berth_sim import ApiServer
 from berth_sim.manifests.loading import load
 
 GROUPS: Final = "scheduling.k8s.io/podgroups"
