@@ -99,7 +99,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.framework.answers": "host/framework/kept/test_states.py",
         "berth_host.queue.interfaces": "host/queue/test_flush_timers.py",
         "berth_host.rpc.call": "host/rpc/test_calls.py",
-        "berth_host.rpc.cycle": "host/rpc/test_early_answers.py",
+        "berth_host.attempt.cycle": "host/rpc/test_early_answers.py",
         "berth_host.rpc.transport": "host/rpc/test_completeness.py",
         "berth_sdk.errors": "sdk/test_quantity.py",
         "berth_sdk.events": "host/queue/test_events.py",

@@ -27,6 +27,7 @@ HELD = (
             "queue",
             "cache",
             "rpc",
+            "attempt",
             "attach",
             "app",
             "process",

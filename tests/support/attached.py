@@ -15,6 +15,7 @@ from berth_host.attach.configured_places import Place, WantedPlugin, WantedProfi
 from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycle
 from berth_host.attach.retrying import attach_backoff
 from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations
@@ -26,7 +27,6 @@ from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.node import Node

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from berth_host.app import Host, HostOptions
+from berth_host.attempt.call_record import Changes
+from berth_host.attempt.cycle import Cycle
 from berth_host.cycle.chooser import SmallestName
 from berth_host.explain.diagnosis import Outcome
 from berth_host.model.clock import ManualClock
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import Changes, Cycle
 from berth_sdk.pod import Pod
 from berth_sdk.results import PostFilterResult
 from berth_sim.cluster.cluster import MemoryCluster

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from berth_host.app.host import Host
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.preemption.eligibility import ineligible_reason
 from berth_host.preemption.evaluator import Choice, Evaluation, SearchLimits
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.results import NodeRejections, PostFilterResult
 from support.decision_configuration import PROFILE
 from support.decision_seen import shown_status

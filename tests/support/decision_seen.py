@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.cycle.attempt import ScheduleResult, SearchStart
 from berth_host.cycle.schedule_one import Algorithm
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable

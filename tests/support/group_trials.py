@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import cache
 
 from berth_host.app.alone import FrameworkAlone
+from berth_host.attempt.cycle import Cycle
 from berth_host.cache.pod_groups import PodGroups
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
@@ -17,7 +18,6 @@ from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.group_evaluator import Rerun
 from berth_host.preemption.reprieve import Placed
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup

@@ -76,7 +76,7 @@ class World:
         gates: Mapping[str, bool] | None = None,
         faults: Faults | None = None,
         seed: int = 0,
-        on_attempt: Callable[[Diagnosis], None] = lambda _: None,
+        on_attempt: Callable[[Diagnosis], None] | None = None,
         own_pod: ObjectRef | None = None,
         observers: Sequence[AttemptObserver] = (),
     ) -> None:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.objects import ObjectStores
@@ -25,7 +26,6 @@ from berth_host.model.clock import ManualClock
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NOBODY
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import LocalRoute
 from berth_host.rpc.state_codec import StateEncoder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.cycle.attempt import Attempt, ScheduleResult
 from berth_host.cycle.observer import AttemptStep
 from berth_host.groups.group_attempt import GroupAttempt
-from berth_host.rpc.cycle import CycleRecord
 
 T = TypeVar("T")
 

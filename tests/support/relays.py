@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.call_rules import PointPolicy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute
 from berth_sdk.pod import Pod

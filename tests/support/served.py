@@ -15,10 +15,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from berth_host.attach.configured_places import Place
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.berth.points import PointPolicy
 from berth_host.model.resources import kind_of
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject

@@ -22,6 +22,7 @@ from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import wanted_places
 from berth_host.attach.interfaces import AttachSeams
 from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
@@ -45,7 +46,6 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.questions.ask_pod import AboutAttempt
 from berth_host.questions.questions import A, Manifest, Question
 from berth_host.queue.nominated_columns import NominatedColumns
-from berth_host.rpc.cycle import Cycle
 
 ATTACH_S: Final = 30.0
 """Seconds that `async with FrameworkAlone(...)` waits for served plugins."""

@@ -24,8 +24,8 @@ class HostOptions:
     unschedulable pod is tried again without an event. `queue_observer`: gets every report of the queue;
     `ask_every_plugin`: ask all hints, for an observer that records them. `keep_answers` False: every plugin
     is called for every pod and node. `diagnoses_kept`: the number of pods whose attempts are kept.
-    `on_attempt`: called at the end of every attempt. `observers`: see every attempt, after the host's own
-    observers. `metrics`: the registry of the process, which hosts that
+    `on_attempt`: called at the end of every attempt. `observers`: see every attempt, after all others.
+    `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
     `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
     `admission`: admits the manifests of questions; None: the host refuses these questions.
@@ -39,7 +39,7 @@ class HostOptions:
     ask_every_plugin: bool = False
     keep_answers: bool = True
     diagnoses_kept: int = 4096
-    on_attempt: Callable[[Diagnosis], None] = lambda _: None
+    on_attempt: Callable[[Diagnosis], None] | None = None
     observers: Sequence[AttemptObserver] = ()
     metrics: SchedulerMetrics = field(default_factory=SchedulerMetrics)
     own_pod: ObjectRef | None = None

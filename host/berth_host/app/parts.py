@@ -78,6 +78,7 @@ from berth_host.model.internal_error import InternalError
 from berth_host.model.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from berth_host.observers.attempt_metrics import AttemptMetrics
 from berth_host.observers.attempt_traces import AttemptTraces
+from berth_host.observers.on_attempt import OnAttempt
 from berth_host.observers.several import observing
 from berth_host.plugins.clients import ClientSeams, PointPlugins, make_clients, plugins_by_profile
 from berth_host.plugins.registry import ClassRegistry
@@ -301,8 +302,9 @@ class HostParts:
 
     def _make_observers(self) -> list[AttemptObserver]:
         """Make the observers of attempts."""
-        metrics = AttemptMetrics(self.metrics, self.clock.now_s, self.options.on_attempt)
-        made: list[AttemptObserver] = [metrics]
+        made: list[AttemptObserver] = [AttemptMetrics(self.metrics, self.clock.now_s)]
+        if self.options.on_attempt is not None:
+            made.append(OnAttempt(self.options.on_attempt))
         if self.tracing is not None:
             made.append(AttemptTraces(self.tracing))
         return [*made, *self.options.observers]

@@ -16,9 +16,9 @@ from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
 from berth_host.attach.state import PlaceChange, Swap
 from berth_host.attach.state_feed import HostState
+from berth_host.attempt.cycle import Cycle
 from berth_host.errors import HostError
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.cycle import Cycle
 
 if TYPE_CHECKING:  # brings gRPC
     from berth_host.rpc.served.link import Traffic

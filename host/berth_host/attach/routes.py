@@ -24,8 +24,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_host.attach.configured_places import WantedPlugin, WantedProfile
 from berth_host.attach.interfaces import AttachListener
 from berth_host.attach.state import Swap
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.log import get_logger
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.grpc_transport import GrpcTransport
 from berth_host.rpc.served.outbox import Outbox

@@ -16,6 +16,7 @@ import numpy as np
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.errors.state import InvariantError
 from berth_host.explain.diagnosis import Diagnosis
@@ -25,7 +26,6 @@ from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import Cycle
 
 log = get_logger()
 

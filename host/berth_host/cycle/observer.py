@@ -12,8 +12,8 @@ from collections.abc import Awaitable
 from enum import Enum
 from typing import Final, Protocol, TypeVar
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.cycle.attempt import Attempt, ScheduleResult
-from berth_host.rpc.cycle import CycleRecord
 
 T = TypeVar("T")
 

@@ -17,13 +17,13 @@ from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.cache.objects import ObjectStores
 from berth_host.cluster.port import ClusterCalls
 from berth_host.errors.cluster import ClusterError, ConflictError, NotFoundError
 from berth_host.model.clock import Clock, sleep
 from berth_host.model.merge_patch import merged
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleRecord
 
 READ_TRIES: Final = 4
 FIRST_PAUSE_S: Final = 0.1

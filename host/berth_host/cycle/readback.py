@@ -10,12 +10,12 @@ from typing import Final
 
 from berth_sdk.pod import Pod
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.cluster.port import ClusterCalls
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, sleep
-from berth_host.rpc.cycle import Cycle
 
 log = get_logger()
 FIRST_PAUSE_S: Final = 0.1

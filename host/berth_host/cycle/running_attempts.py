@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from berth_host.attach.interfaces import LiveCycle
+from berth_host.attempt.cycle import POD_DELETED
 from berth_host.cycle.loop import Scheduler
 from berth_host.cycle.schedule_one import BindingCycle
 from berth_host.framework.waiting_pods import WaitingPods
-from berth_host.rpc.cycle import POD_DELETED
 from berth_host.rpc.relay import LOST
 
 

@@ -32,6 +32,8 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import Changes
+from berth_host.attempt.cycle import POD_DELETED, Cycle, CycleEnd
 from berth_host.cache.cache import Cache
 from berth_host.cache.room import PORTS_TAKEN, exceeds, lacking
 from berth_host.cache.snapshot import Snapshot
@@ -82,7 +84,6 @@ from berth_host.queue.interfaces import PodLister
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import POD_DELETED, Changes, Cycle, CycleEnd
 from berth_host.rpc.relay import LOST
 
 log = get_logger()
@@ -282,7 +283,7 @@ class SearchSteps:
         attempt.version = self._snapshot.version
         attempt.diagnosis.node_count = len(nodes)
         for plugin, why in attempt.queued.entered_without.items():
-            attempt.leave_out(plugin, "PreEnqueue", why)
+            attempt.account.leave_out(plugin, "PreEnqueue", why)
         if not len(nodes):
             raise Failed(Status.unresolvable(NO_NODES), NO_NODES)
         attempt.nominated = self.nominations.counted_for(attempt.pod, nodes)
@@ -1056,7 +1057,7 @@ class BindingCycle(Undoing):
             attempt.is_told = True
             note = f"Successfully assigned {attempt.pod.key} to {attempt.node_name}"
             self._status.event(attempt.pod, "Normal", "Scheduled", "Binding", note)
-            for omission in attempt.omissions:
+            for omission in attempt.account.omissions:
                 self._status.event(attempt.pod, "Warning", LEFT_OUT, "Scheduling", f"placed {omission}")
 
     # --- the way back --------------------------------------------------------------------------
@@ -1141,8 +1142,8 @@ class BindingCycle(Undoing):
         diagnosis = attempt.diagnosis
         diagnosis.outcome, diagnosis.message = outcome, message
         diagnosis.duration_ms = round(1000 * (instant_s() - attempt.started_s), 3)
-        diagnosis.notes.extend(attempt.notes)
-        diagnosis.timings_s = attempt.timings_s
+        diagnosis.notes.extend(attempt.account.notes)
+        diagnosis.timings_s = attempt.account.timings_s
         diagnosis.reserve_skipped = attempt.reserve_skipped
         self._diagnoses.add(diagnosis)
         self._observer.settled(attempt)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from berth_sdk.pod import Pod
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.decoding.types_v1 import Extender
 from berth_host.errors.extenders import ExtenderError
 from berth_host.log import get_logger
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.metrics.series import instant_s
 from berth_host.model.wanted_resources import containers_want
-from berth_host.rpc.cycle import Cycle
 
 if TYPE_CHECKING:
     from berth_host.extenders.exchange import Exchange
@@ -90,7 +90,7 @@ class ExtenderClient:
             figures.times.observe(duration_s)
             figures.sent(len(body), received)
             key = (self.name, verb)
-            cycle.timings_s[key] = cycle.timings_s.get(key, 0.0) + duration_s
+            cycle.account.timings_s[key] = cycle.account.timings_s.get(key, 0.0) + duration_s
 
     def answered(self, verb: str) -> None:
         """Note that a call had a usable answer."""
@@ -106,7 +106,7 @@ class ExtenderClient:
         figures.failures[err.outcome] += 1
         if passed_over:
             figures.policies["Ignore"] += 1
-            cycle.pass_over(f"without {self.name} at {verb} ({passed_over}): {err}")
+            cycle.account.pass_over(f"without {self.name} at {verb} ({passed_over}): {err}")
         if verb not in self.failing:
             # The first of several failures: a line per pod would hide everything else.
             self.failing.add(verb)

@@ -25,6 +25,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.decoding.types_v1 import Extender
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.extenders import answers
@@ -34,7 +35,6 @@ from berth_host.framework.score_table import PluginScores, ScoreTable
 from berth_host.log.secrets import masked
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.rpc.cycle import Cycle
 
 _SCALE: Final = 10
 """The highest score of a plugin, 100, divided by the highest of an extender, 10."""

@@ -16,6 +16,7 @@ from berth_sdk.kept.follows import concern
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import score_nodes
@@ -23,7 +24,6 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 Clients = tuple[PluginClient, ...]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 _MOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()

@@ -17,10 +17,11 @@ from berth_sdk.results import BindResult, ObjectPatch, PatchResult, PreBindResul
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import ObjectStore
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import POD_DELETED, Cycle
 from berth_host.metrics.plugin_work import CLAIMS, PluginWork
 from berth_host.model.clock import Clock, sleep
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import POD_DELETED, Cycle, CycleRecord
 
 CUT_OFF: Final = Status.error("PreBind was cut off")
 """The status for the watcher of a PreBind that was cancelled."""

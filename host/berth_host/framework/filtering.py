@@ -23,11 +23,11 @@ from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, PodChanges
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, go_list
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 Rows = NDArray[np.intp]
 

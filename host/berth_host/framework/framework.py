@@ -18,6 +18,8 @@ from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResu
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.call_record import Changes, CycleRecord
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone, OneStep
 from berth_host.framework.asked import Asked
@@ -34,7 +36,6 @@ from berth_host.model.nominated_pods import NOBODY, NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome as PreFilterOutcome
 from berth_host.model.pre_filter_outcome import rows_named
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Changes, Cycle, CycleEnd, CycleRecord
 
 _STEPPED: Final = (ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
 _EVERYONE: Final = AskEveryone()

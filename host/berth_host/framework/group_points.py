@@ -22,12 +22,13 @@ from berth_sdk.results import PodGroupPostFilterResult, Trial
 from berth_sdk.status import SUCCESS, Code, Status
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import CycleEnd
+from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import CycleEnd, CycleRecord
-from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 
 MAX_TRIES = 32
 """The most what-ifs in one call of PodGroupPostFilter."""

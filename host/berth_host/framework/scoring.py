@@ -17,10 +17,10 @@ import numpy as np
 from berth_sdk.status import Code, Status
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, WeightedPlugin
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome
 
 T = TypeVar("T")

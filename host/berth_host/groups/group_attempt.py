@@ -15,6 +15,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PodGroup
 from berth_sdk.status import Code, Status
 
+from berth_host.attempt.cycle import POD_DELETED
+from berth_host.attempt.group_cycle import GroupCycle
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import SCHEDULER_ERROR, Attempt, Failed, ScheduleResult
 from berth_host.cycle.attempt import UNSCHEDULABLE as NOT_PLACED
@@ -23,8 +25,6 @@ from berth_host.explain.group_record import GroupRecord, TriedPlacement, TriedPl
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import POD_DELETED
-from berth_host.rpc.group_cycle import GroupCycle
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 

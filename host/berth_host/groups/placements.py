@@ -26,6 +26,8 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import POD_DELETED, Cycle
+from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, ScheduleResult
 from berth_host.cycle.observer import AttemptStep
@@ -49,8 +51,6 @@ from berth_host.preemption.group_evaluator import (
 )
 from berth_host.preemption.reprieve import Placed
 from berth_host.queue.nominator import Nominator
-from berth_host.rpc.cycle import POD_DELETED, Cycle
-from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 
 ALL_NODES: Final = ""
 """The name of the placement with all nodes."""

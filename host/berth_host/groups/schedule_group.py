@@ -23,6 +23,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.status import Code, Status
 
+from berth_host.attempt.call_record import Changes
+from berth_host.attempt.cycle import POD_DELETED, CycleEnd
 from berth_host.cache.cache import Cache
 from berth_host.cache.pod_groups import GroupReader
 from berth_host.cache.snapshot import Snapshot
@@ -48,7 +50,6 @@ from berth_host.preemption.preemptor import Preemptor
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
-from berth_host.rpc.cycle import POD_DELETED, Changes, CycleEnd
 
 log = get_logger()
 _SAME: Final = "all pods in a single pod group should have the same"

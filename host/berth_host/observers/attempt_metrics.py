@@ -7,7 +7,7 @@ from typing import Final
 
 from berth_host.cycle.attempt import Attempt
 from berth_host.cycle.observer import Unobserved
-from berth_host.explain.diagnosis import Diagnosis, Outcome
+from berth_host.explain.diagnosis import Outcome
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 
 _RESULTS: Final = {
@@ -20,21 +20,15 @@ _RESULTS: Final = {
 
 
 class AttemptMetrics(Unobserved):
-    """The metrics of attempts. `now_s`: returns Unix seconds. `told`: called after an attempt was counted.
+    """The metrics of attempts. `now_s`: returns Unix seconds.
 
     Source: kube-scheduler `schedule_one.go` and `metrics/metrics.go`, v1.36.
     """
 
-    def __init__(
-        self,
-        metrics: SchedulerMetrics,
-        now_s: Callable[[], float],
-        told: Callable[[Diagnosis], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, metrics: SchedulerMetrics, now_s: Callable[[], float]) -> None:
         self._metrics = metrics
         self._algorithm = metrics.algorithm_durations.of()
         self._now_s = now_s
-        self._told = told
 
     def settled(self, attempt: Attempt) -> None:
         """Count an attempt."""
@@ -49,4 +43,3 @@ class AttemptMetrics(Unobserved):
             metrics.scheduled(diagnosis.attempt, None if first_s is None else self._now_s() - first_s)
             if diagnosis.after_flush:
                 metrics.after_flush.add()
-        self._told(diagnosis)

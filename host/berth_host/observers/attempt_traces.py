@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 from berth_sdk.status import Code, Status
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import Cycle
 from berth_host.cycle.attempt import Attempt
 from berth_host.cycle.observer import AttemptStep, Unobserved
 from berth_host.explain.diagnosis import Outcome
@@ -18,7 +20,6 @@ from berth_host.groups.group_attempt import GroupAttempt
 from berth_host.metrics.points import code_of
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import GroupOutcome
-from berth_host.rpc.cycle import Cycle, CycleRecord
 from berth_host.tracing.attempt_trace import MOST_CALLS, AttemptTrace, Step
 from berth_host.tracing.tracing import Attributes, RunningTrace, Tracing
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.cycle.attempt import Attempt, ScheduleResult
 from berth_host.cycle.observer import AttemptObserver, AttemptStep
-from berth_host.rpc.cycle import CycleRecord
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ import numpy as np
 from berth_sdk.status import SUCCESS, Status
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.framework.filtering import filter_rows, nominated_pass
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.reprieve import Placed, TrialSnapshot, Unit, victims_among
-from berth_host.rpc.cycle import Cycle, CycleEnd
 
 
 class WhatIfAttempts:

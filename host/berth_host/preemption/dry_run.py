@@ -20,12 +20,12 @@ from berth_sdk.status import Status
 from berth_sdk.tables import PodChanges
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import filter_scenarios, sensitive
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.preemption.victims import PotentialVictims
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 NO_VICTIMS: Final = Status.unresolvable("No preemption victims found for incoming pod")
 

@@ -22,6 +22,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.cycle.chooser import Chooser
 from berth_host.errors.extenders import ExtenderError
@@ -40,7 +41,6 @@ from berth_host.preemption.reprieve import TrialSnapshot
 from berth_host.preemption.selection import Candidates
 from berth_host.preemption.units import Units, has_groups, units_of
 from berth_host.preemption.victims import PotentialVictims, potential_victims
-from berth_host.rpc.cycle import Cycle
 
 NO_CANDIDATE: Final = Status.unschedulable("no candidate node for preemption")
 NOT_HELPFUL: Final = Status.unresolvable("Preemption is not helpful for scheduling")

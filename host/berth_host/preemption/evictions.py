@@ -24,6 +24,8 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PatchOutcome, PatchResult, PostFilterResult
 
+from berth_host.attempt.call_record import Changes
+from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.pod_groups import GroupReader
 from berth_host.config.host_rules import RULES_1_37, HostRules
@@ -41,7 +43,6 @@ from berth_host.preemption.preemptor import POD, Preemptor
 from berth_host.preemption.victim_calls import Mark, VictimCalls, is_marked_for
 from berth_host.queue.events import PluginRequest
 from berth_host.queue.interfaces import PodLister
-from berth_host.rpc.cycle import Changes, Cycle
 
 log = get_logger()
 T = TypeVar("T")

@@ -20,13 +20,13 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.kept.merged_verdicts import within
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.preemption.budgets import Budget
 from berth_host.preemption.selection import CRITERIA, Candidates
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 SPARE_PODS: Final = 4096
 _MAX_STATUSES: Final = 4096

@@ -27,13 +27,13 @@ from berth_sdk.signature import signature
 from berth_sdk.tables import NodeTable, PodChanges, PodTable, StateVersion
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.framework.filtering import filter_rows, filter_scenarios, nominated_pass, sensitive
 from berth_host.framework.framework import Framework
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.units import GroupObjects
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle, CycleEnd
 
 WHAT_IF_ENDS: Final = "the what-if of a preemption ends"
 Unit = Sequence[Pod]

@@ -20,6 +20,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.cycle.attempt import Attempt, Failed, ScheduleResult, SearchStart
 from berth_host.cycle.chooser import SmallestName
 from berth_host.cycle.schedule_one import Algorithm, Profile, SearchSteps
@@ -32,7 +33,6 @@ from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import Cycle, CycleEnd
 
 LEFT_OUT: Final = Status.unresolvable("node(s) were left out of the question")
 _DRAINED: Final = Status.unresolvable("node(s) were being drained")

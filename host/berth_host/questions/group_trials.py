@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 
+from berth_host.attempt.cycle import CycleEnd
+from berth_host.attempt.group_cycle import PlacementCycle
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cluster.watching import GROUP_POLICY, group_gates, judges_coscheduling
@@ -32,8 +34,6 @@ from berth_host.questions.questions import AskedCluster, Question
 from berth_host.queue.nominator import Nominator
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import CycleEnd
-from berth_host.rpc.group_cycle import PlacementCycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

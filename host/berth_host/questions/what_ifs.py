@@ -27,12 +27,12 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.errors import HostError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
 from berth_host.questions.questions import AskedCluster, Question
-from berth_host.rpc.cycle import Cycle, CycleEnd
 
 
 class IncompleteNodeError(HostError):

@@ -13,11 +13,11 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.signature import wishes
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.metrics.plugin_stats import CallStats, PluginStats
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule, call_rules
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.validate import Checker, ClusterFacts
 
@@ -76,7 +76,7 @@ class Kind:
         """Record one call. `answer` None: the call failed."""
         self.stats.times.observe(duration_s)
         if cycle is not None:
-            timings_s = cycle.timings_s
+            timings_s = cycle.account.timings_s
             timings_s[self.key] = timings_s.get(self.key, 0.0) + duration_s
             if self.seen is not None:
                 self._count_alike(self.seen, cycle)

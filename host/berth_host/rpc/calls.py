@@ -36,8 +36,9 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import Reserved
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.call import AnyCall, Call, Lane, keys_of
-from berth_host.rpc.cycle import Cycle, Reserved
 from berth_host.rpc.group_calls import GROUP_CALLS
 from berth_host.rpc.hint_answer import HintAnswer, NoHint
 from berth_host.rpc.in_process import reserve

@@ -34,6 +34,8 @@ from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import CycleRecord, EarlyScores, Part
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotAskedError
 from berth_host.errors.state import InvariantError
 from berth_host.metrics.plugin_stats import PluginStats
@@ -41,7 +43,6 @@ from berth_host.rpc import calls
 from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord, EarlyScores, Part
 from berth_host.rpc.early_answers import early_scores, early_verdicts, keep_early, keep_scores
 from berth_host.rpc.group_client import GroupClient
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer

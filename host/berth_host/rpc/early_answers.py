@@ -14,7 +14,7 @@ from berth_sdk.status import Code, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.rpc.cycle import EarlyScores, EarlyVerdicts, Part
+from berth_host.attempt.call_record import EarlyScores, EarlyVerdicts, Part
 
 Rows = NDArray[np.intp]
 

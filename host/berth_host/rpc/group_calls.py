@@ -21,8 +21,8 @@ from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.status import Code, Status
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.rpc.call import AnyCall, Call, keys_of
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import GroupChecks
 from berth_host.rpc.validate import VERDICT_CODES, Checker
 

@@ -20,13 +20,13 @@ from berth_sdk.runtime.group_runtime import FeasibleSteps, PlacementScored, Plac
 from berth_sdk.status import SUCCESS, Code, Status
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.group_cycle import GroupCycle, JudgedSteps, PlacementCycle
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.rpc import group_calls as calls
 from berth_host.rpc.call_rules import Policy
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import MAX_STEPS
-from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps, PlacementCycle
 from berth_host.rpc.relay import PluginRelay
 from berth_host.rpc.validate import Checker, ScoreRangeError
 

@@ -30,6 +30,8 @@ from berth_sdk.runtime.raised import author_trace, raised_text
 from berth_sdk.slices import DEADLINE, SLICE_S, works_in_slices
 from berth_sdk.status import Code, Status
 
+from berth_host.attempt.call_record import CycleRecord, Reserved
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import (
     PluginError,
     PluginExceptionError,
@@ -41,7 +43,6 @@ from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.cycle import CycleEnd, CycleRecord, Reserved
 
 Args = TypeVarTuple("Args")
 Raw = TypeVar("Raw")

@@ -16,6 +16,7 @@ from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.raised import author_trace
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.errors.plugins import (
     BudgetSpentError,
     CircuitOpenError,
@@ -36,7 +37,6 @@ from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.call_limits import Kind, Terms
 from berth_host.rpc.call_rules import CallRule, Policy
 from berth_host.rpc.calls import QUEUEING_HINTS
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.in_process import SETTLED
 from berth_host.rpc.route import ClientSettings, LocalRoute, Route
@@ -412,7 +412,7 @@ class PluginRelay:
         if isinstance(failure, PluginProtocolError):
             self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:
-            cycle.leave_out(self._name, call.rpc, self.why_left_out(call, failure, policy))
+            cycle.account.leave_out(self._name, call.rpc, self.why_left_out(call, failure, policy))
         self._tell(call, failure, policy)
         return policy
 
@@ -473,7 +473,7 @@ class PluginRelay:
             f" its deadline is {1000 * rule.deadline_s:.0f} ms"
         )
         if cycle is not None:
-            cycle.overruns.append(text)
+            cycle.account.overruns.append(text)
         _LOG.warning("plugin.overran", plugin=self._name, call=call.rpc, error=text)
 
     def _terms_of(self, cycle: CycleRecord | None) -> Terms:

@@ -13,8 +13,8 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.config.berth.points import PointPolicy
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.transport import Transport
 

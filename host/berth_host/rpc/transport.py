@@ -13,9 +13,10 @@ from berth_sdk.extension_points import Answer
 from berth_sdk.kept.follows import Follows
 from berth_sdk.runtime.descriptor import Descriptor
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.rpc.call import Call
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.cycle import CycleEnd, CycleRecord
 from berth_host.rpc.failure_record import FailureRecord
 
 Args = TypeVarTuple("Args")

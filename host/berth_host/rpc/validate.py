@@ -33,12 +33,12 @@ from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdi
 from berth_sdk.tables.few import FEW
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import Reserved
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.log.hidden import without_hidden
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.hint_answer import HintAnswer
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0

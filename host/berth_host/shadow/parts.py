@@ -15,6 +15,8 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import PostFilterResult
 
+from berth_host.attempt.call_record import Changes
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.cycle.attempt import Attempt, Failure
 from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.cycle.schedule_one import BindingCycle
@@ -24,7 +26,6 @@ from berth_host.plugins.clients import PointPlugins
 from berth_host.preemption.evictions import Evictions, EvictionSeams
 from berth_host.preemption.preemptor import Preemptor
 from berth_host.preemption.victim_calls import VictimCalls
-from berth_host.rpc.cycle import Changes, Cycle, CycleEnd
 from berth_host.shadow.record import ShadowRecord
 
 _ACTING: Final = frozenset(

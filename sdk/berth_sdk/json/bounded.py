@@ -7,14 +7,13 @@ The depth at which `json` gives up depends on the version: about 1000 levels in 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from berth_sdk.json.scanner import opens_more_than
+
 MAX_DEPTH: Final = 500
 """The most levels of objects and arrays. No Kubernetes object has a tenth of them."""
-# A string without its end matches, too: the rest of the text is then read once, not once for each quote.
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}]', re.DOTALL)
 
 
 class NestedTooDeeplyError(ValueError):
@@ -47,13 +46,4 @@ def is_nested_deeper(text: str, levels: int) -> bool:
     """
     if text.count("{") + text.count("[") <= levels:
         return False
-    depth = 0
-    for found in _TOKEN.finditer(text):
-        token = found.group()[0]
-        if token in "[{":
-            depth += 1
-            if depth > levels:
-                return True
-        elif token in "]}":
-            depth -= 1
-    return False
+    return opens_more_than(text.encode(errors="surrogatepass"), levels)

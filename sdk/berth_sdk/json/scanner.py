@@ -155,6 +155,21 @@ def skipped(document: bytes, at: int) -> Generator[None, None, int]:
     raise ScanError(len(document))
 
 
+def opens_more_than(document: bytes, levels: int) -> bool:
+    """Return True if more than `levels` maps and lists are open within each other at some byte.
+
+    The bytes may be no JSON: then what is read ends at the first string without an end.
+    """
+    depth = at = 0
+    next_bracket = _BRACKET.match
+    while (found := next_bracket(document, at)) is not None:
+        at = found.end()
+        depth += 1 if document[at - 1] in _OPENING else -1
+        if depth > levels:
+            return True
+    return False
+
+
 def _space(document: bytes, at: int) -> int:
     if at < len(document) and document[at] in b" \t\r\n":
         found = _SPACE.match(document, at)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.framework import Framework
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import pytest
 from berth_host.attach import probing, retrying
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.groups.group_status import POD_GROUPS
 from berth_host.rpc import failure_record
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served import outbox
 from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.kube_object import KubeObject, ObjectRef

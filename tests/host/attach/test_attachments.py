@@ -14,8 +14,8 @@ from berth_host.attach import probing, retrying
 from berth_host.attach.configured_places import Place
 from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.attach.state import State
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.model.backoff import Backoff
-from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.statuses import MAX_REASON_BYTES
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.status import Code

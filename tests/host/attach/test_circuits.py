@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 from berth_host.attach.state import State
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.breaker import ENOUGH_CALLS, IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
 from berth_sdk.results import NodeRejections

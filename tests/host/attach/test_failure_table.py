@@ -53,7 +53,7 @@ async def test_row_1_optional_plugin_that_is_absent_counts_for_nothing_until_it_
         assert (await host.client.score(cycle, host.nodes)).normalized.tolist() == [0, 0, 0]
         assert (await host.client.reserve(cycle, "n0")).is_success
         assert (await host.client.bind(cycle, "n0")).status.code is Code.SKIP
-        assert "is not attached" in cycle.notes[0]
+        assert "is not attached" in cycle.account.notes[0]
         async with plugin_process(path, ECHO):
             await until(lambda: host.client.available)
             outcome = await host.client.score(host.cycle(), host.nodes)

@@ -275,7 +275,7 @@ async def ask(host: AttachedHost) -> str:
     """Run one cycle's Filter; return the instance that answered. Fails if the plugin's rule did not run."""
     cycle = host.cycle()
     verdicts = await host.client.filter(cycle, host.nodes)
-    assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist(), (verdicts, cycle.notes)
+    assert verdicts.passed.tolist() == (host.nodes.slots % 7 != 3).tolist(), (verdicts, cycle.account.notes)
     return str(cycle.part("Echo").instance.link.identity.instance_id)
 
 

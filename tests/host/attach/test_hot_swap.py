@@ -16,10 +16,10 @@ from berth_host.attach.configured_places import Place
 from berth_host.attach.interfaces import LiveCycle
 from berth_host.attach.retrying import attach_backoff
 from berth_host.attach.state import State
+from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.model.backoff import Backoff
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
-from berth_host.rpc.cycle import Cycle, CycleEnd
 from berth_host.rpc.failure_record import VIOLATIONS
 from berth_sdk.plugin.v1 import identity_pb2, state_pb2
 from berth_sdk.results import QueuedPod

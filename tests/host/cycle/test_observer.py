@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from berth_host.app import Fit
+from berth_host.attempt.cycle import Cycle
 from berth_host.cycle.observer import UNOBSERVED, AttemptStep
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import ObjectRef

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from berth_host.attempt.cycle import POD_DELETED
 from berth_host.cycle.running_attempts import RunningAttempts
-from berth_host.rpc.cycle import POD_DELETED
 from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from berth_host.attempt.cycle import POD_DELETED
 from berth_host.explain.diagnosis import Outcome
 from berth_host.queue.queued_pod import QueuedPodInfo
-from berth_host.rpc.cycle import POD_DELETED
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
 from berth_sdk.extension_points import Plugin

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.decoding.types_v1 import Extender, ManagedResource
 from berth_host.errors.extenders import ExtenderError
 from berth_host.extenders.client import names_of
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
@@ -325,7 +325,7 @@ async def test_ignorable_filter_that_fails_is_passed_over_noted_and_counted(
         assert extender.asked == ["/1/filter", "/0/filter"]
         figures = extender.extenders.stats[extender.extenders.clients[1].name].of("filter")
         assert (figures.failures, figures.policies) == ({outcome: 1}, {"Ignore": 1})
-        (note,) = extender.cycle.notes
+        (note,) = extender.cycle.account.notes
         assert words in note.replace(extender.server.url, "URL")
         assert "ignorable: true" in note
 
@@ -409,7 +409,7 @@ async def test_prioritizer_that_fails_has_no_scores_and_fails_nobody(given: byte
         assert await extender.prioritize([5, 5, 5, 5]) == [5, 15, 5, 5]
         figures = extender.extenders.clients[0].stats.of("prioritize")
         assert (figures.failed, figures.policies) == (1, {"Ignore": 1})
-        (note,) = extender.cycle.notes
+        (note,) = extender.cycle.account.notes
         assert "its scores are not required" in note
 
 
@@ -482,7 +482,7 @@ async def test_bad_preemption_is_an_error_or_passed_over(given: bytes | None, wo
         drops = words.startswith("expected at least")
         # An ignorable extender may leave a node without victims: the node is no candidate any more.
         assert kept == ({} if drops else {"a": (["v-a"], 0), "b": (["v-b"], 0)})
-        assert len(extender.cycle.notes) == (0 if drops else 1)
+        assert len(extender.cycle.account.notes) == (0 if drops else 1)
 
 
 @pytest.mark.parametrize("given", [said({}), said(None), said({"NodeNameToMetaVictims": None})])
@@ -528,7 +528,7 @@ async def test_failing_bind_says_whether_the_pod_may_be_bound(
 async def test_ignorable_binder_that_fails_leaves_the_pod_to_the_next_binder(given: bytes | None) -> None:
     async with asking(lambda *_: given, {"ignorable": True}) as extender:
         assert await extender.extenders.bind(extender.cycle, "b") is None
-        assert len(extender.cycle.notes) == 1
+        assert len(extender.cycle.account.notes) == 1
         assert extender.extenders.clients[0].stats.of("bind").policies == {"Ignore": 1}
 
 
@@ -543,4 +543,4 @@ async def test_bytes_and_time_of_every_call_are_counted_by_verb() -> None:
         assert (figures.calls, figures.messages, figures.failed) == (2, 2, 0)
         assert figures.bytes_sent == sum(len(request.body) for request in extender.server.requests)
         assert figures.bytes_received == 2 * len(b'{"NodeNames": ["a"]}')
-        assert list(extender.cycle.timings_s) == [(extender.extenders.clients[0].name, "filter")]
+        assert list(extender.cycle.account.timings_s) == [(extender.extenders.clients[0].name, "filter")]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.group_points import MAX_TRIES, PlacementTotals
-from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import Handle

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.rpc.call_rules import PointPolicy, Policy
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2

@@ -26,12 +26,3 @@ async def test_each_attempt_counts_once_by_its_outcome() -> None:
         ("big", Outcome.UNSCHEDULABLE),
         ("web", Outcome.BOUND),
     ]
-
-
-async def test_attempt_counts_before_its_callback() -> None:
-    counts: list[int] = []
-    world = World([node("a"), pod("web")], on_attempt=lambda _: counts.append(sum(results(metrics).values())))
-    metrics = world.host.metrics
-    async with world:
-        await world.settle()
-    assert counts == [1]

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 from berth_host.app.alone import FrameworkAlone
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.loading import load_configuration
 from berth_host.cycle.nominations import Nominations
 from berth_host.framework.framework import all_rows
@@ -21,7 +22,6 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.dry_run import DryRun
 from berth_host.preemption.evaluator import Evaluation, Evaluator, SearchLimits
 from berth_host.queue.nominator import Nominator
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status

@@ -41,4 +41,4 @@ def test_a_kind_of_call_is_counted_for_the_plugin_and_timed_in_its_cycle() -> No
     assert some.of(FILTER) is some.of(FILTER)
     assert some.of(FILTER).stats.calls == 2
     assert some.of(PRE_BIND).stats.calls == 0
-    assert cycle.timings_s == {("Plain", "Filter"): 0.25}
+    assert cycle.account.timings_s == {("Plain", "Filter"): 0.25}

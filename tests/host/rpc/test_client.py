@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
@@ -159,7 +159,7 @@ async def test_policy_ignore_acts_as_if_the_plugin_were_not_configured(call: str
     client = local_client(Broken(), points={point: PointPolicy(policy=Policy.IGNORE)})
     cycle = make_cycle()
     assert status_of(await ask(client, cycle, some_nodes())).code is want
-    assert cycle.notes == [f'without plugin "Broken" at {call}: it {FAILED} (policy: Ignore)']
+    assert cycle.account.notes == [f'without plugin "Broken" at {call}: it {FAILED} (policy: Ignore)']
 
 
 async def test_scores_that_did_not_come_count_the_same_for_all_where_the_policy_is_neutral() -> None:
@@ -167,7 +167,7 @@ async def test_scores_that_did_not_come_count_the_same_for_all_where_the_policy_
     outcome = await client.score(cycle, some_nodes())
     assert outcome.status is SUCCESS
     assert outcome.normalized.tolist() == [0, 0, 0]
-    assert cycle.notes == [f'without plugin "Broken" at Score: it {FAILED} (policy: Neutral)']
+    assert cycle.account.notes == [f'without plugin "Broken" at Score: it {FAILED} (policy: Neutral)']
 
 
 async def test_score_that_fails_ends_the_cycle_in_kube_schedulers_words() -> None:
@@ -202,7 +202,8 @@ async def test_call_that_only_informs_never_fails() -> None:
     client, cycle = local_client(Broken()), make_cycle()
     await client.unreserve(cycle, "n0", "test")
     await client.post_bind(cycle, "n0")
-    assert cycle.notes == [f'without plugin "Broken" at Unreserve, PostBind: it {FAILED} (policy: Ignore)']
+    (note,) = cycle.account.notes
+    assert note == f'without plugin "Broken" at Unreserve, PostBind: it {FAILED} (policy: Ignore)'
 
 
 async def test_scenarios_without_an_answer_are_not_feasible() -> None:
@@ -252,7 +253,8 @@ async def test_score_101_ends_the_cycle_in_kube_schedulers_words_or_counts_for_n
     outcome = await neutral.score(cycle, some_nodes())
     assert outcome.normalized.tolist() == [0, 0, 0]
     assert neutral.stats.violations == 1
-    assert cycle.notes == ['without plugin "Final" at Score: it answered the score 101 (policy: Neutral)']
+    (note,) = cycle.account.notes
+    assert note == 'without plugin "Final" at Score: it answered the score 101 (policy: Neutral)'
 
 
 class TwoStep(Scorer):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.model.resources import kind_of
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import LocalRoute
 from berth_sdk.kube_object import KubeObject

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from berth_host.rpc.cycle import EarlyScores, EarlyVerdicts
+from berth_host.attempt.call_record import EarlyScores, EarlyVerdicts
 from berth_host.rpc.early_answers import early_scores, early_verdicts
 from berth_sdk.status import Status, Verdicts
 from hypothesis import given

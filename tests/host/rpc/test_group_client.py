@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import Cycle, CycleEnd
+from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
 from berth_host.config.berth.points import FailurePolicy
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle, CycleEnd
-from berth_host.rpc.group_cycle import GroupCycle, PlacementCycle
 from berth_sdk.cycle_state import CycleState, TrialRef
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
@@ -457,7 +457,7 @@ async def test_policy_leaves_a_plugin_out_of_the_placement_of_a_group(policy: Fa
             if policy is FailurePolicy.IGNORE:
                 assert await generate(client, group, state.nodes) == [("", state.nodes.names)]
                 assert (await client.placement_feasible(one, PlacementProgress(4, 0))).is_success
-                assert any("PlacementGenerate" in note for note in group.notes)
+                assert any("PlacementGenerate" in note for note in group.account.notes)
 
 
 async def test_spent_budget_of_a_group_ends_its_calls_alone() -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import structlog
 from berth_host.attach.state_feed import InstanceFeed
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import Cycle, CycleEnd
+from berth_host.attempt.group_cycle import GroupCycle
 from berth_host.errors.plugins import CycleRestartError, PluginError, PluginProtocolError
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle, CycleEnd, CycleRecord
-from berth_host.rpc.group_cycle import GroupCycle
 from berth_host.rpc.hint_answer import NO_HINT
 from berth_host.rpc.route import ClientSettings
 from berth_host.rpc.served.codec import CODECS

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.client import OWN_WORKLOAD_LABEL, PluginClient
 from berth_host.rpc.code_log import CodeLog
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.hint_answer import NO_HINT
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.cycle_state import CycleState
@@ -85,7 +85,7 @@ async def test_plain_method_that_overruns_counts_and_is_named_once_it_returned()
     cycle = make_cycle()
     assert (await client.filter(cycle, some_nodes())).all_passed
     assert client.stats.of("Filter").overruns == 1
-    assert 'plugin "Slow" took' in cycle.notes[0]
+    assert 'plugin "Slow" took' in cycle.account.notes[0]
 
 
 async def test_plain_binding_calls_run_beside_each_other_in_threads() -> None:
@@ -147,7 +147,7 @@ async def test_calls_are_timed_per_plugin_and_cycle() -> None:
     client, cycle = local_client(Slow()), make_cycle()
     await client.filter(cycle, some_nodes())
     await client.filter(cycle, some_nodes())
-    assert cycle.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").times.total)
+    assert cycle.account.timings_s[("Slow", "Filter")] == pytest.approx(client.stats.of("Filter").times.total)
     assert client.stats.of("Filter").calls == 2
 
 
@@ -160,7 +160,7 @@ async def test_the_policy_that_stood_in_is_counted_and_noted_where_it_hides_the_
     assert (await client.reserve(cycle, "n0")).code is want
     counted = client.stats.of("Reserve")
     assert (counted.failures, counted.policies) == ({"raised": 1}, {policy.value: 1})
-    assert len(cycle.notes) == (policy is Policy.IGNORE)
+    assert len(cycle.account.notes) == (policy is Policy.IGNORE)
 
 
 async def test_a_plugin_fails_until_the_call_that_failed_succeeds() -> None:

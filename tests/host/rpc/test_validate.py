@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from berth_host.attempt.call_record import Reserved
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
-from berth_host.rpc.cycle import Reserved
 from berth_host.rpc.validate import Checker, ScoreRangeError
 from berth_sdk.extension_points import ExtensionPoint, ScoreNormalization
 from berth_sdk.kube_object import ObjectRef

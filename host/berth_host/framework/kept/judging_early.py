@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 from berth_sdk.status import Verdicts
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import Rows, candidates
 from berth_host.framework.kept.merged_answers import MergedAnswers
 from berth_host.framework.kept.merged_verdicts import ask_rows
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 Clients = Sequence[PluginClient]
 

@@ -22,6 +22,7 @@ from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
@@ -42,7 +43,6 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PASSED, PreFilterOutcome
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome
 
 Instances: TypeAlias = tuple[Follows | None, ...]

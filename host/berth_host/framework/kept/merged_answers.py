@@ -16,11 +16,11 @@ from berth_sdk.kept.follows import StaleSlots
 from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_columns import NodeColumns
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.kept.merged_scores import MergedScores
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts, NominatedVerdicts
 from berth_host.framework.kept.one_step import Clients, OneStep, Skips, nobody_else_scores
 from berth_host.framework.scoring import ScoreRoles
-from berth_host.rpc.cycle import Cycle
 
 
 class MergedAnswers:

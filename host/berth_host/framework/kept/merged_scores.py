@@ -18,10 +18,10 @@ from berth_sdk.tables.few import FEW
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.kept.leaders import Leaders, Rows
 from berth_host.framework.kept.merged_verdicts import within
 from berth_host.framework.score_table import PluginScores, Scores, TopRecord, WeightedPlugin
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome, normalize
 from berth_host.rpc.validate import in_range
 

@@ -21,6 +21,7 @@ from berth_sdk.tables import NodeTable
 from berth_sdk.tables.read_only import extended, read_only
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import (
     Rows,
     all_rows,
@@ -33,7 +34,6 @@ from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NominatedPods
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 _MAX_STATUSES: Final = 4096
 _MOST_MISSING: Final = 64

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.tables import NodeTable
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import Rows
 from berth_host.framework.kept.merged_scores import MergedScores
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts
@@ -24,7 +25,6 @@ from berth_host.framework.scoring import ScoreRoles, in_configured_order
 from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 
 Clients: TypeAlias = tuple[PluginClient, ...]
 

@@ -18,8 +18,8 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.kept.signing import Signer
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.scores import ScoreOutcome, normalize, zeros
 from berth_host.rpc.validate import in_range
 

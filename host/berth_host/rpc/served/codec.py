@@ -18,9 +18,9 @@ from berth_sdk.wire.codec import CONTEXT, RPCS, SCORES, Layout, Rpc
 from berth_sdk.wire.frames import NUMBERS
 from berth_sdk.wire.scores import Scored, take_field
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.rpc.call import AnyCall, Lane
 from berth_host.rpc.calls import CALLS
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.group_checks import MAX_STEPS
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer, NoHint
 from berth_host.rpc.served.link import Method

@@ -18,9 +18,10 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_group
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import CycleRestartError, PluginProtocolError, PluginRaisedError
 from berth_host.rpc.call import AnyCall
-from berth_host.rpc.cycle import CycleEnd, CycleRecord
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.validate import MAX_TOKEN_BYTES
 

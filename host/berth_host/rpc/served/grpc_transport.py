@@ -22,6 +22,8 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.scores import RepeatedScores
 
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import (
     PluginError,
     PluginProtocolError,
@@ -31,7 +33,6 @@ from berth_host.errors.plugins import (
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.call import AnyCall, Call, Lane
 from berth_host.rpc.calls import UNRESERVE
-from berth_host.rpc.cycle import CycleEnd, CycleRecord
 from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import ContextWriter

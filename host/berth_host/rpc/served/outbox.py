@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias
 from berth_sdk.cycle_state import TrialRef
 from berth_sdk.kube_object import ObjectRef
 
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import (
     PluginError,
     PluginProtocolError,
@@ -25,7 +26,6 @@ from berth_host.errors.plugins import (
 )
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, RealClock, Timer
-from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.overdue import Overdue
 from berth_host.tracing.attempt_trace import Anchor
 

@@ -33,8 +33,8 @@ from berth_sdk.wire.scores import encode_aligned
 from berth_sdk.wire.status import encode_status
 from numpy.typing import NDArray
 
+from berth_host.attempt.call_record import CycleRecord
 from berth_host.errors.state import InvariantError
-from berth_host.rpc.cycle import CycleRecord
 from berth_host.rpc.served.link import InstanceLink
 from berth_host.rpc.served.node_names import ENCODED, NamedRequest, field_bytes
 from berth_host.rpc.served.outbox import Parcel

@@ -11,11 +11,11 @@ from berth_sdk.wire import records as wire
 from berth_sdk.wire.groups import encode_trial
 from google.protobuf.message import Message
 
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import PluginProtocolError
 from berth_host.rpc import calls
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.call_rules import CallRule
-from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.served.codec import CODECS
 from berth_host.rpc.served.contexts import encode_ended

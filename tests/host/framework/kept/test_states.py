@@ -6,13 +6,13 @@ from collections.abc import Hashable
 
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.filtering import filter_error
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NOBODY
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NoConcern, Plugin, ScoreNormalization
 from berth_sdk.node import Node
@@ -149,7 +149,7 @@ async def said(framework: Framework, columns: NodeColumns, name: str, **labels: 
     table = await framework.run_score(cycle, cycle.nodes.take(passed))
     assert isinstance(table, ScoreTable)
     # By its failure policy, a pod passes without the scores of a plugin that failed.
-    return "; ".join(cycle.notes), cycle
+    return "; ".join(cycle.account.notes), cycle
 
 
 @pytest.mark.parametrize("plugin", [Remembers, Narrows, OnlyFilters])

@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.rpc.call_rules import PointPolicy, Policy
-from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.hint_answer import NO_HINT
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2
@@ -686,7 +686,7 @@ async def test_points_that_were_not_declared_are_never_asked(tmp_path: Path) -> 
         assert (await host.client.bind(cycle, "n0")).status.code is Code.SKIP
         assert (await host.client.permit(cycle, "n0")).status is SUCCESS
         assert {rpc for rpc, _ in plugin.asked} == {"Handshake", "Configure", "SyncState", "Probe"}
-        assert not cycle.notes
+        assert not cycle.account.notes
         assert host.client.stats.items()[0][1].calls == 0
 
 

@@ -12,8 +12,8 @@ from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import read_handshake
 from berth_host.attach.routes import AttachedPlugin, Offer
 from berth_host.attach.state_feed import InstanceFeed
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.client import PluginClient
-from berth_host.rpc.cycle import Cycle
 from berth_host.rpc.failure_record import FailureRecord
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.route import ClientSettings, LocalRoute

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.errors.plugins import (
     PluginError,
     PluginProtocolError,
@@ -14,7 +15,6 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.model.clock import ManualClock
-from berth_host.rpc.cycle import CycleEnd
 from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_host.tracing.attempt_trace import Anchor
 from berth_sdk.kube_object import ObjectRef

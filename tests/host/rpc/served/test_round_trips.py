@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from berth_host.attach.configured_places import Place
+from berth_host.attempt.cycle import Cycle
 from berth_host.framework.answers import Answers, AskEveryone
 from berth_host.framework.filtering import all_rows
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.nominated_pods import NOBODY, NominatedPods
-from berth_host.rpc.cycle import Cycle
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin, ScoreNormalization
 from berth_sdk.node import Node

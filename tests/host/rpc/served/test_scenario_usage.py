@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from berth_host.rpc.cycle import Cycle
+from berth_host.attempt.cycle import Cycle
 from berth_host.rpc.served.requests import encode_scenarios
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import NodeMode, Plugin

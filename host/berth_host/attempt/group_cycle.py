@@ -1,6 +1,6 @@
 """`GroupCycle` and `PlacementCycle`: the records of one attempt of a group of pods, and of its placements.
 
-    the group's record <- the record of a placement <- the record of a pod (`rpc.cycle.Cycle`)
+    the group's record <- the record of a placement <- the record of a pod (`attempt.cycle.Cycle`)
 
 Each record has states of its own, whose `parent` is the state of the record above. The scheduler makes the
 records, and adds its own parts. All calls of a group's cycle to a plugin go to the instance of the first one.
@@ -18,7 +18,8 @@ from berth_sdk.runtime.group_runtime import FeasibleSteps
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, StateVersion
 
-from berth_host.rpc.cycle import DEFAULT_BUDGET_S, NO_NODES, NO_VERSION, Cycle, CycleRecord
+from berth_host.attempt.call_record import CycleRecord
+from berth_host.attempt.cycle import DEFAULT_BUDGET_S, NO_NODES, NO_VERSION, Cycle
 
 
 class GroupCycle(CycleRecord):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from berth_host.rpc.cycle import Cycle
-from berth_host.rpc.group_cycle import GroupCycle, JudgedSteps
+from berth_host.attempt.cycle import Cycle
+from berth_host.attempt.group_cycle import GroupCycle, JudgedSteps
 from berth_sdk.cycle_state import TrialRef
 from berth_sdk.pod_group import (
     COMPOSITE_POD_GROUP,
