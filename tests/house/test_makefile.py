@@ -193,5 +193,6 @@ def test_ci_builds_the_servers_then_checks_and_tests_without_standard_input(tmp_
     assert log.read_text().splitlines() == [
         "-j2 envtest check CI=true ",
         "test CI=true ",
+        "test-newest CI=true ",
         "test-rest CI=true ",
     ]
