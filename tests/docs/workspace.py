@@ -167,6 +167,8 @@ class Workspace:
         path = f"{self._binaries}{os.pathsep}{os.environ.get('PATH', '')}"
         # A user's terminal has no CI variable, so commands are not strict by default.
         mine = {name: value for name, value in os.environ.items() if name != "CI"}
+        # Some versions of `activate` read OSTYPE, which bash sets and this shell, with -u, misses.
+        mine = {"OSTYPE": "linux-gnu"} | mine
         return mine | {"PATH": path, "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _placed(self, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any, ClassVar
 
 import grpc
@@ -216,12 +217,13 @@ def test_two_thousand_cycles_leave_nothing_behind(serve: Serve) -> None:
     for i in range(2000):
         if i == 500:
             gc.collect()
-            objects = len(gc.get_objects())
+            objects, threads = len(gc.get_objects()), threading.active_count()
         host.filter("Prober", pod, f"c{i}", ended=[pb.CycleEnd(cycle_id=f"c{i - 1}")])
         sizes.add((len(instance.cycles), instance.cycles.undone_count, len(instance.introduced)))
     gc.collect()
     assert max(sizes) == (1, 0, 1)
-    assert len(gc.get_objects()) - objects < 500
+    # The pool of threads may still grow to its limit, as it does slowly on Python 3.12.
+    assert len(gc.get_objects()) - objects < 500 + 25 * (threading.active_count() - threads)
 
 
 def test_cycle_of_no_pod_and_no_group_is_refused_in_plain_words(serve: Serve) -> None:
