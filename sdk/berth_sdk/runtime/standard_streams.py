@@ -24,10 +24,11 @@ def prepare_streams() -> None:
         except OSError:
             # `open` returns the lowest free number, which is this one, as lower numbers are in use.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Not the numbers 1 and 2: what Python imported before this call, such as libffi, may have taken them.
     if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, TextIOWrapper):
         # The locale's encoding may lack printed characters.
         sys.stdout.reconfigure(errors="backslashreplace")

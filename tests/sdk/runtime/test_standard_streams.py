@@ -37,6 +37,14 @@ def test_error_of_the_sdks_command_is_no_result_where_standard_error_is_closed()
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
+@pytest.mark.slow
+def test_library_that_took_the_number_of_a_closed_stream_does_not_change_the_exit_code() -> None:
+    taken = "import os; os.open(os.devnull, os.O_RDONLY); from berth_sdk.__main__ import main"
+    run = "raise SystemExit(main(['serve', 'no_such:Plugin', '--listen', '127.0.0.1:0']))"
+    done = shell(f'{sys.executable} -c "{taken}; {run}" 2>&-')
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
 @pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["berth_host plugins", "berth_sdk completion bash", "berth_sdk --version"])
