@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     )
     from berth_host.config.loading import default_configuration, load_configuration
     from berth_host.cycle.chooser import SmallestName
+    from berth_host.errors.endpoints import QuestionError, UnknownObjectError
+    from berth_host.errors.plugins import PluginLoadError
     from berth_host.model.clock import ManualClock
+    from berth_host.questions.what_ifs import IncompleteNodeError
 
 __all__ = [
     "Drain",
@@ -37,20 +40,28 @@ __all__ = [
     "FrameworkAlone",
     "Host",
     "HostOptions",
+    "IncompleteNodeError",
     "ManualClock",
     "NodeTemplate",
+    "PluginLoadError",
+    "QuestionError",
     "Refit",
     "Simulate",
     "SmallestName",
     "TryGroup",
+    "UnknownObjectError",
     "WhatIf",
     "default_configuration",
     "load_configuration",
     "run",
 ]
 _HOMES: Final = {
+    "IncompleteNodeError": "berth_host.questions.what_ifs",
     "ManualClock": "berth_host.model.clock",
+    "PluginLoadError": "berth_host.errors.plugins",
+    "QuestionError": "berth_host.errors.endpoints",
     "SmallestName": "berth_host.cycle.chooser",
+    "UnknownObjectError": "berth_host.errors.endpoints",
     "default_configuration": "berth_host.config.loading",
     "load_configuration": "berth_host.config.loading",
 }

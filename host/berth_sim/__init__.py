@@ -5,7 +5,8 @@ manifests/  manifests on disk, read as objects and workloads
 run/        a host on the embedded cluster, run until nothing changes any more
 commands/   `berth simulate` and its like, which `berth` finds by entry points
 
-Programs of others may import `ApiServer`, `MemoryCluster` and `settle` from here.
+Programs of others may import from here: `ApiServer`, `MemoryCluster`, `settle`, and `server_of_a_question`,
+which admits the manifests of questions.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from berth_sim.cluster.admitting import server_of_a_question
     from berth_sim.cluster.cluster import MemoryCluster
     from berth_sim.cluster.server import ApiServer
     from berth_sim.run.settle import settle
 
-__all__ = ["ApiServer", "MemoryCluster", "settle"]
+__all__ = ["ApiServer", "MemoryCluster", "server_of_a_question", "settle"]
 _HOMES: Final = {
     "ApiServer": "berth_sim.cluster.server",
     "MemoryCluster": "berth_sim.cluster.cluster",
+    "server_of_a_question": "berth_sim.cluster.admitting",
     "settle": "berth_sim.run.settle",
 }
 

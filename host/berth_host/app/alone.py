@@ -7,6 +7,7 @@ pod.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -120,6 +121,7 @@ class FrameworkAlone:
             WaitingPods(RealClock()),
             answers=KeepAnswers(by_point) if keep_answers else None,
         )
+        self._asking = _Turns()
         self._asked = _OwnCluster(self, configuration, admission)
 
     async def __aenter__(self) -> Self:
@@ -154,7 +156,7 @@ class FrameworkAlone:
 
         Raises PluginLoadError if a served plugin is not attached.
         """
-        self._check_attached()
+        self.check_attached()
         self.snapshot.update(self.cache)
         return Cycle(
             uuid.uuid4().hex,
@@ -168,18 +170,21 @@ class FrameworkAlone:
     async def ask(self, question: Question[A]) -> A:
         """Return the answer to a question (`questions.questions`), of which nothing is left afterwards.
 
-        The pods of the question are judged by this profile, whatever their schedulerName. Raises
-        PluginLoadError if a served plugin is not attached, and what the question raises.
+        Questions that are asked at once are answered one after the other. The pods of a question are judged
+        by this profile, whatever their schedulerName. Raises PluginLoadError if a served plugin is not
+        attached, and what the question raises.
         """
-        self._check_attached()
-        return await question.answer(self._asked)
+        self.check_attached()
+        async with self._asking():
+            return await question.answer(self._asked)
 
     @property
     def own_profile(self) -> Profile:
         """The profile with its search."""
         return Profile(self.framework, Algorithm(self.framework, SmallestName()), self._budget_s)
 
-    def _check_attached(self) -> None:
+    def check_attached(self) -> None:
+        """Raise PluginLoadError if a served plugin is not attached."""
         if self._attachments.plugins and not self._attached:
             name = next(iter(self._attachments.plugins))
             raise PluginLoadError(
@@ -203,6 +208,8 @@ class _OwnCluster:
         self.profiles = {alone.framework.profile: alone.own_profile}
         self.steps = SearchSteps(NominatedColumns(), alone.snapshot, RealClock())
         self._profile = alone.own_profile
+        self._alone = alone
+        self._holding = _Turns()
 
     @property
     def budgets(self) -> ObjectStore:
@@ -211,13 +218,18 @@ class _OwnCluster:
 
     @asynccontextmanager
     async def undisturbed(self) -> AsyncIterator[AboutAttempt]:
-        """Hold the snapshot for the block, after the latest changes."""
-        self.snapshot.update(self.cache)
-        self.snapshot.hold()
-        try:
-            yield lambda _: None
-        finally:
-            self.snapshot.release()
+        """Hold the snapshot for the block, after the latest changes, when no other block holds it.
+
+        Raises PluginLoadError if a served plugin is not attached any more.
+        """
+        async with self._holding():
+            self._alone.check_attached()
+            self.snapshot.update(self.cache)
+            self.snapshot.hold()
+            try:
+                yield lambda _: None
+            finally:
+                self.snapshot.release()
 
     def profile_of(self, pod: Pod) -> Profile:
         """Return the one profile."""
@@ -230,6 +242,21 @@ class _OwnCluster:
     def notes_about(self, pods: Sequence[Pod]) -> list[str]:
         """Return no notes: who asks knows the cluster."""
         return []
+
+
+class _Turns:
+    """A lock of whatever loop runs: a program may ask in one `asyncio.run` after the other."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    def __call__(self) -> asyncio.Lock:
+        """Return the lock of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
 
 
 class _NoListener:

@@ -45,8 +45,9 @@ class Elsewhere(NamedTuple):
 
     @property
     def cure(self) -> str:
-        """The shell command that installs the distribution."""
-        return f"pip install {self.distribution}"
+        """The shell command that installs the distribution, also over one that is older than its code."""
+        options = "" if find_spec(self.package) is None else "--force-reinstall --no-deps "
+        return f"pip install {options}{self.distribution}"
 
 
 class Commands(click.Group):

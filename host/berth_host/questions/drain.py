@@ -9,7 +9,7 @@ from typing import Final
 
 from berth_sdk.pod import Pod
 
-from berth_host.errors.endpoints import UnknownObjectError
+from berth_host.errors.endpoints import QuestionError, UnknownObjectError
 from berth_host.explain.pod_fit import DrainAnswer, Eviction, PodFit
 from berth_host.questions.ask_pod import AboutAttempt, ask_pod
 from berth_host.questions.disruptions import Disruptions, is_replaced
@@ -136,6 +136,8 @@ class _Draining:
             return "is being deleted"
         if self._cluster.cache.is_assumed(pod.uid):
             return "is being bound to the node now"
-        if pod.scheduler_name not in self._cluster.profiles:
+        try:
+            self._cluster.profile_of(pod)
+        except QuestionError:
             return f"is placed by another scheduler, {pod.scheduler_name}"
         return ""

@@ -102,7 +102,7 @@ class Simulate(Question["Simulation"]):
         """
         given = [*self.pods, *(pod for one in self.templates for pod in one.pods)]
         reading = _Reading(await cluster.reader([one for one in given if not isinstance(one, Pod)]))
-        pods = await reading.pods("pods", self.pods, self.scheduler_name)
+        pods = _told_apart(await reading.pods("pods", self.pods, self.scheduler_name))
         templates = []
         for at, one in enumerate(self.templates):
             field = f"templates[{at}]"
@@ -115,6 +115,16 @@ class Simulate(Question["Simulation"]):
             check_complete(profile.framework, (one.node for one in templates))
         notes = [f"{reading.problem}; pods without it count with priority 0"] if reading.problem else []
         return Simulation(cluster, self, pods, templates, profiles, [*notes, *cluster.notes_about(pods)])
+
+
+def _told_apart(pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods, each under a uid of its own: one without a uid, or given twice, gets a new one."""
+    seen = {""}
+    made = []
+    for pod in pods:
+        made.append(replace(pod, uid=str(uuid.uuid4())) if pod.uid in seen else pod)
+        seen.add(pod.uid)
+    return made
 
 
 class _Reading:

@@ -28,7 +28,10 @@ from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable, StateVersion
 
 from berth_host.attempt.cycle import Cycle, CycleEnd
+from berth_host.cache.snapshot import Snapshot
+from berth_host.cycle.schedule_one import Profile
 from berth_host.errors import HostError
+from berth_host.errors.endpoints import QuestionError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
@@ -137,34 +140,46 @@ class WhatIf(Question[list[Status]]):
     scenarios: Sequence[Scenario]
 
     async def answer(self, cluster: AskedCluster) -> list[Status]:
-        """Return the answer. Raises QuestionError, KeyError for a node that is not there, InvariantError for
-        a new node that is, and IncompleteNodeError.
+        """Return the answer of a cluster of one's own.
+
+        Raises QuestionError in another cluster, KeyError for a node that is not there, InvariantError for a
+        new node that is, and IncompleteNodeError.
         """
-        asked, snapshot = self.scenarios, cluster.snapshot
+        if not cluster.is_own:
+            # There, nominated pods and extenders count, too, which scenarios do not know.
+            raise QuestionError("a running host answers no what-if: ask a FrameworkAlone over a copy")
         profile = cluster.profile_of(self.pod)
-        framework = profile.framework
-        check_complete(framework, (one.node for one in asked if one.node is not None))
+        check_complete(profile.framework, (one.node for one in self.scenarios if one.node is not None))
         async with cluster.undisturbed():
-            what_ifs = WhatIfs(framework, snapshot)
-            cycle = Cycle(
-                uuid.uuid4().hex,
-                self.pod,
-                framework.profile,
-                nodes=snapshot.nodes,
-                version=snapshot.version,
-                budget_s=profile.cycle_budget_s,
-            )
             try:
-                rejected = SUCCESS
-                if any(one.node is None for one in asked):
-                    rejected = (await framework.run_pre_filter(cycle)).status
-                if rejected.is_success:
-                    return await what_ifs.run(cycle, asked)
-                # On a new node, PreFilter is asked anew.
-                found = iter(await what_ifs.run(cycle, [one for one in asked if one.node is not None]))
-                return [rejected if one.node is None else next(found) for one in asked]
-            finally:
-                framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
+                return await self._judged(profile, cluster.snapshot, restarted=False)
+            except CycleRestartError:
+                # A plugin lost the state of the cycle, which begins anew, once.
+                return await self._judged(profile, cluster.snapshot, restarted=True)
+
+    async def _judged(self, profile: Profile, snapshot: Snapshot, *, restarted: bool) -> list[Status]:
+        asked, framework = self.scenarios, profile.framework
+        what_ifs = WhatIfs(framework, snapshot)
+        cycle = Cycle(
+            uuid.uuid4().hex,
+            self.pod,
+            framework.profile,
+            nodes=snapshot.nodes,
+            version=snapshot.version,
+            budget_s=profile.cycle_budget_s,
+            restarted=restarted,
+        )
+        try:
+            rejected = SUCCESS
+            if any(one.node is None for one in asked):
+                rejected = (await framework.run_pre_filter(cycle)).status
+            if rejected.is_success:
+                return await what_ifs.run(cycle, asked)
+            # On a new node, PreFilter is asked anew.
+            found = iter(await what_ifs.run(cycle, [one for one in asked if one.node is not None]))
+            return [rejected if one.node is None else next(found) for one in asked]
+        finally:
+            framework.end_cycle(cycle, CycleEnd.UNSCHEDULABLE)
 
 
 def check_complete(framework: Framework, nodes: Iterable[Node], *, without: str = "") -> None:

@@ -244,7 +244,10 @@ def _long_parts(event: WatchEvent) -> Work[Any] | None:
 
 
 def _slice_of(work: Work[Any]) -> Any:
-    """Do one slice of the work. Return its result at its end; None: there is more to do."""
+    """Do one slice of the work. Return its result at its end; None: there is more to do.
+
+    Work that raises is over: who makes the pod of the object says what is wrong with it.
+    """
     ends_s = time.perf_counter() + SLICE_S
     try:
         while True:
@@ -253,4 +256,6 @@ def _slice_of(work: Work[Any]) -> Any:
             if time.perf_counter() >= ends_s:
                 return None
     except StopIteration as end:
-        return end.value
+        return () if end.value is None else end.value
+    except Exception as err:  # noqa: BLE001  # hostile objects
+        return err

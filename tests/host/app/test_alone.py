@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from berth_host.app import Fit, FrameworkAlone
+from berth_host.app import Fit, FrameworkAlone, Simulate, TryGroup, WhatIf
 from berth_host.app import alone as alone_module
+from berth_host.attempt.cycle import Cycle
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
-from berth_host.errors.plugins import PluginLoadError
+from berth_host.errors.plugins import CycleRestartError, PluginLoadError
+from berth_sdk import CycleState, Plugin
 from berth_sdk.pod import Pod
-from berth_sdk.status import Code, Status
-from berth_sdk.tables import NodeView
+from berth_sdk.pod_group import PodGroup
+from berth_sdk.scenarios import Scenario
+from berth_sdk.status import SUCCESS, Code, Status, Verdicts
+from berth_sdk.tables import NodeTable, NodeView
 from berth_sdk.testing import make_node, make_pod
 from support.hosts import enabling
 from support.only_even import OnlyEven
@@ -142,3 +148,73 @@ async def test_fit_names_the_plugins_that_would_keep_the_pod_out_of_the_queue() 
     ]
     open_now = await alone.ask(Fit(make_pod("web")))
     assert (found.node, found.fits_now, open_now.fits_now) == ("n0", False, True)
+
+
+class Waits(Plugin):
+    """Lets others run within each question."""
+
+    async def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts:
+        await asyncio.sleep(0)
+        return Verdicts.feasible(len(nodes))
+
+
+def waiting() -> FrameworkAlone:
+    registered = {"Waits": frozenset({"filter"})}
+    configuration = load_configuration(
+        enabling(["Waits"]), source="x", registered=registered, feature_gates={"GenericWorkload": True}
+    )
+    alone = FrameworkAlone(configuration, plugins={"Waits": Waits})
+    alone.add_node(make_node("n0", cpu="2"))
+    return alone
+
+
+async def test_questions_at_once_are_answered_one_after_the_other() -> None:
+    alone = waiting()
+    asked = (Fit(make_pod("web", cpu=cpu)) for cpu in ("1", "2", "3"))
+    found = await asyncio.gather(*(alone.ask(question) for question in asked))
+    assert [answer.node for answer in found] == ["n0", "n0", ""]
+    group = PodGroup(name="g", is_gang=True, min_count=1)
+    tries = (TryGroup(group, [make_pod(name, cpu="2")]) for name in ("a", "b"))
+    assert [one.fits for one in await asyncio.gather(*(alone.ask(question) for question in tries))] == [
+        True,
+        True,
+    ]
+
+
+def test_questions_may_come_from_one_loop_after_the_other() -> None:
+    alone = waiting()
+
+    async def both() -> list[str]:
+        found = await asyncio.gather(*(alone.ask(Fit(make_pod(name, cpu="1"))) for name in "ab"))
+        return [answer.node or "" for answer in found]
+
+    assert [asyncio.run(both()) for _ in range(2)] == [["n0", "n0"]] * 2
+
+
+async def test_simulation_that_is_run_after_its_plugins_are_gone_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(alone_module, "ATTACH_S", 0.0)
+    alone = FrameworkAlone(served(f"endpoint: 'unix://{tmp_path}/p.sock'"))
+    nodes_and_pods(alone)
+    async with alone:
+        simulation = await alone.ask(Simulate(pods=[make_pod("web")]))
+    with pytest.raises(PluginLoadError, match="attaches it for the block"):
+        await simulation.placements()
+
+
+async def test_what_if_about_a_node_that_is_there_begins_anew_once_when_a_plugin_lost_its_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = waiting()
+    run, restarted = alone.framework.run_pre_filter, []
+
+    async def lost(cycle: Cycle) -> Any:
+        restarted.append(cycle.restarted)
+        if len(restarted) == 1:
+            raise CycleRestartError("Waits", "it was killed")
+        return await run(cycle)
+
+    monkeypatch.setattr(alone.framework, "run_pre_filter", lost)
+    assert await alone.ask(WhatIf(make_pod("web"), [Scenario("n0")])) == [SUCCESS]
+    assert restarted == [False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from berth_host.questions.drain import Drain
 from berth_host.questions.fit import Fit, Refit
 from berth_host.questions.group_trials import TryGroup
 from berth_host.questions.questions import Question
+from berth_host.questions.simulating import Simulate
 from berth_host.questions.what_ifs import WhatIf
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
@@ -411,16 +413,8 @@ SHARED = [
         Refit("default/old"),
         Refit("default/none"),
         Drain("a"),
-        WhatIf(
-            make_pod("web", cpu="4"),
-            [
-                Scenario("a"),
-                Scenario(node=make_node("new", cpu="4")),
-                Scenario(node=make_node("new", cpu="3")),
-            ],
-        ),
     ],
-    ids=["fit", "nominated", "gated", "verdicts", "refit", "nobody", "drain", "what-if"],
+    ids=["fit", "nominated", "gated", "verdicts", "refit", "nobody", "drain"],
 )
 async def test_a_host_and_a_framework_alone_give_the_same_answer(question: Question[Any]) -> None:
     alone = FrameworkAlone(admission=server_of_a_question)
@@ -458,3 +452,28 @@ async def test_running_host_tries_no_group() -> None:
         with pytest.raises(QuestionError, match="ask a FrameworkAlone over a copy"):
             await world.host.ask(question)
         assert world.host.cache.groups.state(question.group.key) is None
+
+
+async def test_running_host_answers_no_what_if() -> None:
+    async with World(SHARED) as world:
+        await world.settle()
+        with pytest.raises(QuestionError, match="ask a FrameworkAlone over a copy"):
+            await world.host.ask(WhatIf(make_pod("web"), [Scenario("a")]))
+
+
+async def test_a_framework_alone_moves_the_pods_of_every_scheduler() -> None:
+    alone = FrameworkAlone()
+    for name in ("a", "b"):
+        alone.add_node(make_node(name, cpu="4"))
+    alone.add_pod(replace(make_pod("old", cpu="1", node="a", uid="old"), scheduler_name="other"))
+    answer = await alone.ask(Drain("a"))
+    assert (answer.stay, [move.node for move in answer.moves]) == ({}, ["b"])
+
+
+async def test_pods_of_one_record_are_told_apart() -> None:
+    alone = FrameworkAlone()
+    alone.add_node(make_node("a", cpu="4"))
+    bare = replace(make_pod("web", cpu="2"), uid="")
+    simulation = await alone.ask(Simulate(pods=[bare, bare, bare]))
+    placed, _ = await simulation.placements()
+    assert [one.node_name for one in placed] == ["a", "a", ""]

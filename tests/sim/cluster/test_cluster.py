@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -237,3 +237,20 @@ async def test_long_lists_of_a_pod_are_read_in_slices_before_the_pod_is_handed_o
     assert len(made) >= 1000
     assert most <= 2 * PIECES
     assert turns >= 1000 // (2 * PIECES)
+
+
+async def test_pod_whose_lists_cannot_be_read_ahead_is_handed_over_and_so_is_what_follows(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising() -> Iterator[None]:
+        yield
+        raise TypeError("a list of lists")
+
+    monkeypatch.setattr(Pod, "long_parts", staticmethod(lambda _: raising()))
+    seen: list[WatchEvent] = []
+    await cluster.start(seen.append, BY_RESOURCE)
+    cluster.server.create(pod_object("odd"))
+    cluster.server.create(node_object("a"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert names(seen) == ["default", "odd", "a"]
