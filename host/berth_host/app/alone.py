@@ -193,7 +193,7 @@ class FrameworkAlone:
 
 
 class _OwnCluster:
-    """What the caller of a `FrameworkAlone` filled, as a cluster that can be asked."""
+    """Answers questions over the nodes and pods that the caller of a `FrameworkAlone` added."""
 
     is_own = True
     is_wanted = False

@@ -176,7 +176,7 @@ class CycleRecord:
         """By plugin name; see `part`."""
         self.shared = SharedState()
         self.account = Account()
-        """What explains the attempt afterwards."""
+        """The times of its calls, and what it went on without."""
         self.wire: dict[str, Any] = {}
         """By attachment: what its instance got about this cycle. Only transports use this field."""
         self.changes: list[Changes] = []
