@@ -723,13 +723,16 @@ class BindingCycle(Undoing):
     def abort_pod(self, uid: str) -> bool:
         """Tell the binding cycle of a pod that it was deleted. Return False if it has none.
 
-        PreBind plugins between two rounds are asked a last time, and their answer ends the cycle. Every other
-        call that the cycle waits for is cancelled.
+        PreBind plugins between two rounds are asked a last time, and their answer ends the cycle. A pod that
+        was rejected at Permit as `removed` fails by that verdict, as in kube-scheduler. Every other call that
+        the cycle waits for is cancelled.
         """
         attempt = self._running.get(uid)
         if attempt is None:
             return False
-        if not (attempt.in_pre_bind and attempt.tell_pod_deleted()):
+        if attempt.framework.waiting_pods.fails(uid):
+            attempt.pod_deleted = True
+        elif not (attempt.in_pre_bind and attempt.tell_pod_deleted()):
             attempt.abort(POD_DELETED)
         return True
 

@@ -107,6 +107,13 @@ class WaitingPods:
         entry = self._entries.get(uid)
         return entry is not None and not entry.is_open
 
+    def fails(self, uid: str) -> bool:
+        """Return True if the pod's task is in `wait`, and is about to get a decision that ends its attempt."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.waiter is None or entry.outcome is None:
+            return False
+        return not entry.outcome.is_success
+
     async def wait(self, uid: str) -> Status:
         """Wait for the decision, then remove the entry. Returns SUCCESS at once if no plugin holds the
         pod.

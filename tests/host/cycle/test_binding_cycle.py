@@ -115,6 +115,9 @@ async def test_status_of_a_pod_deleted_at_permit_is_written_as_kube_scheduler_do
         (condition,) = status["conditions"]
         # Of a pod that is gone, kube-scheduler has the version that it popped, of one that stays the newest.
         assert condition["observedGeneration"] == (2 if finalizers else 1)
+        if not finalizers:
+            assert condition["reason"] == "Unschedulable"
+            assert condition["message"] == "0/1 nodes are available: 1 removed."
         assert ("nominatedNodeName" in status) == bool(finalizers)
         left = world.pod("web")
         assert (left is not None) == bool(finalizers)
