@@ -78,10 +78,11 @@ soak: $(STAMP)
 	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
 		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/sim/run \
 		tests/host/cycle tests/host/groups tests/host/preemption tests/host/questions tests/host/attach \
+		tests/host/faults/test_cluster_trouble.py tests/host/faults/test_guards.py tests/host/plugins tests/host/rpc \
 		|| exit; done
 	BERTH_FUZZ_ANSWERS=60000 $(BIN)/pytest $(AT_ONCE) -m "long or not long" tests/host/rpc/test_mutated_answers.py \
-		tests/host/attach/test_mutated_answers.py tests/host/app/test_mutated_answers.py \
-		tests/host/app/test_bad_extender.py \
+		tests/host/attach/test_mutated_answers.py tests/host/faults/test_mutated_answers.py \
+		tests/host/faults/test_bad_extender.py \
 		tests/host/handle/test_mutated_requests.py
 	BERTH_FUZZ_INPUTS=20000 $(BIN)/pytest $(AT_ONCE) tests/host/cli/test_any_input.py
 	BERTH_FUZZ_OBJECTS=50000 BERTH_FUZZ_SEED=$${SEED:-$$(date +%s)} $(BIN)/pytest -m "long or not long" -s \

@@ -118,8 +118,8 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.process.admission": "host/cli/scheduler/test_command.py",
         "berth_host.process.late_reviewer": "cluster/test_endpoints.py",
         "berth_host.process.process": "host/process/test_opening.py",
-        "berth_host.attach.reconciling": "host/app/test_reconcile.py",
-        "berth_host.preemption.evictions": "host/app/test_preemption_crash.py",
+        "berth_host.attach.reconciling": "host/attach/test_reconcile_whole_host.py",
+        "berth_host.preemption.evictions": "host/faults/test_preemption_crash.py",
         "berth_sdk.serve.child": "sdk/cli/test_serve.py",
     },
 }

@@ -1,4 +1,4 @@
-"""Mutants of the kept answers of served plugins, for `tests/host/app/test_kept_served.py`.
+"""Mutants of the kept answers of served plugins, for `tests/host/rpc/test_kept_served.py`.
 
 Each breaks one of the ways in which an answer ends, or is not kept at all.
 """

@@ -1,6 +1,6 @@
 """`KeptMachine` with the plugins of `kept_plugins` served in one of the two clusters, and declared by fields.
 
-The state machine of `tests/host/app/test_kept_served.py`: the host keeps the answers of served plugins, and
+The state machine of `tests/host/rpc/test_kept_served.py`: the host keeps the answers of served plugins, and
 comes to the same as a host that calls the same plugins in its process about everything.
 """
 

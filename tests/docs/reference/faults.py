@@ -20,13 +20,13 @@ ELSEWHERE: Final = (
     "test_row_5_no_call_goes_to_the_other_instance_by_a_connection_that_is_made_later",
     "tests/host/attach/test_folder.py::"
     "test_row_6_and_7_hot_swap_loses_no_cycle_and_falls_back_to_the_older_instance",
-    "tests/host/app/test_sidecars.py::test_row_7_hot_swap_and_fall_back_are_seen_by_whoever_watches",
-    "tests/host/app/test_sidecars.py::"
+    "tests/host/attach/test_sidecars.py::test_row_7_hot_swap_and_fall_back_are_seen_by_whoever_watches",
+    "tests/host/attach/test_sidecars.py::"
     "test_row_19_sidecar_whose_copy_drifts_gets_it_anew_and_is_in_quarantine_the_third_time",
     "tests/host/attach/test_failure_table.py::test_row_20_plugin_restarts_between_two_calls_of_a_cycle",
-    "tests/host/app/test_sidecars.py::"
+    "tests/host/attach/test_sidecars.py::"
     "test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when_it_goes_on",
-    "tests/host/app/test_sidecars.py::"
+    "tests/host/attach/test_sidecars.py::"
     "test_row_24_sidecar_that_answers_wrongly_again_and_again_is_in_quarantine_until_another_comes",
     "tests/host/attach/test_failure_table.py::"
     "test_row_32_child_that_exits_at_once_is_started_again_with_growing_waits",

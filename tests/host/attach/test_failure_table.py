@@ -1,6 +1,6 @@
 """Failures that the host must survive, row by row, as one attachment sees them.
 
-tests/host/app has rows that need a scheduler, tests/host/faults the faults of real processes.
+tests/host/rpc has rows that need a scheduler, tests/host/faults the faults of real processes.
 
 Source: the failure table of the plugin contract.
 """

@@ -17,7 +17,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import COSCHEDULING, PodGroup
 from berth_sdk.testing import make_node
-from host.app.test_shared_claims import served  # noqa: F401 - a fixture
+from host.groups.test_shared_claims import served  # noqa: F401 - a fixture
 from support.coscheduling import COSCHEDULING_PROFILE
 from support.device_objects import claim, device, device_class, pod_with, resource_slice
 from support.groups import GROUPS, condition_of, full, gang, grouped, nodes_of, pod_group, world_of

@@ -21,13 +21,13 @@ from berth_sdk.kube_object import KubeObject
 from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 
-HERE = Path(__file__).parent
+ROOMS = Path(__file__).parents[1]
 SUITES = (
-    HERE / "test_host.py",
-    HERE / "test_object_changes.py",
-    HERE / "test_device_allocation.py",
-    HERE / "test_reload.py",
-    HERE / "test_life.py",
+    ROOMS / "app" / "test_host.py",
+    ROOMS / "handle" / "test_object_changes.py",
+    ROOMS / "plugins" / "test_device_allocation.py",
+    ROOMS / "app" / "test_reload.py",
+    ROOMS / "app" / "test_life.py",
 )
 """Of these, every test that takes no argument."""
 LATE = Faults(turns=4)
