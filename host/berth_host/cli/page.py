@@ -1,4 +1,4 @@
-"""What `berth ui` and `kubectl berth ui` share: the option for the port, the address, the end at a signal."""
+"""Parts of `berth ui` and `kubectl berth ui`: the option for the port, the address, the end at a signal."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MAX_TRIES = 32
 """The most what-ifs in one call of PodGroupPostFilter."""
 
 
-class WhatIfs(Protocol):
+class Trials(Protocol):
     """The questions about a group that the host answers by a trial. The snapshot is the same afterwards."""
 
     def reached_pre_filter(self, plugin: str) -> bool:
@@ -71,18 +71,18 @@ class PlacementTotals:
 class OpenTries:
     """`berth_sdk.results.Tries` of one call of PodGroupPostFilter: at most MAX_TRIES, one at a time."""
 
-    def __init__(self, cycle: GroupCycle, plugin: str, what_ifs: WhatIfs) -> None:
+    def __init__(self, cycle: GroupCycle, plugin: str, trials: Trials) -> None:
         self.cycle_id = cycle.cycle_id
         self.plugin = plugin
         self._cycle = cycle
-        self._what_ifs = what_ifs
+        self._trials = trials
         self._left = MAX_TRIES
         self._is_trying = False
 
     @property
     def reached_pre_filter(self) -> bool:
         """True if PreFilter of some member got as far as this plugin in the cycle."""
-        return self._what_ifs.reached_pre_filter(self.plugin)
+        return self._trials.reached_pre_filter(self.plugin)
 
     @property
     def refusal(self) -> str:
@@ -96,12 +96,12 @@ class OpenTries:
     async def schedule(self, removed: Sequence[Pod]) -> Trial:
         """Place the group without the pods `removed`. Raises HandleError, as `Tries` says."""
         with self._one_try():
-            return await self._what_ifs.run_without(removed)
+            return await self._trials.run_without(removed)
 
     async def preempt(self) -> PodGroupPostFilterResult:
         """Run the host's own preemption for the group. Raises HandleError, as `Tries` says."""
         with self._one_try():
-            return await self._what_ifs.preempt()
+            return await self._trials.preempt()
 
     @contextmanager
     def _one_try(self) -> Iterator[None]:
@@ -234,26 +234,24 @@ class GroupPoints:
         return PlacementTotals(total, tuple(scores))
 
     async def run_pod_group_post_filter(
-        self, cycle: GroupCycle, what_ifs: WhatIfs
+        self, cycle: GroupCycle, trials: Trials
     ) -> tuple[str, PodGroupPostFilterResult]:
         """Run PodGroupPostFilter; return (plugin, result) of the plugin that ends it, else why none helps.
 
-        `what_ifs`: what plugins may ask for.
+        `trials`: what plugins may ask for.
         """
         started_s = instant_s()
-        plugin, result = await self._post_filter(cycle, what_ifs)
+        plugin, result = await self._post_filter(cycle, trials)
         self._times.at[ExtensionPoint.POD_GROUP_POST_FILTER][result.status.code].since(started_s)
         return plugin, result
 
-    async def _post_filter(
-        self, cycle: GroupCycle, what_ifs: WhatIfs
-    ) -> tuple[str, PodGroupPostFilterResult]:
+    async def _post_filter(self, cycle: GroupCycle, trials: Trials) -> tuple[str, PodGroupPostFilterResult]:
         reasons: list[str] = []
         first = ""
         for plugin in self._asked(cycle, ExtensionPoint.POD_GROUP_POST_FILTER):
             client = plugin.client
             first = first or client.name
-            self._tries = OpenTries(cycle, client.name, what_ifs)
+            self._tries = OpenTries(cycle, client.name, trials)
             try:
                 result = await client.pod_group_post_filter(cycle, self._tries)
             finally:

@@ -108,7 +108,7 @@ class WaitingPods:
         return entry is not None and not entry.is_open
 
     def fails(self, uid: str) -> bool:
-        """Return True if the pod's task is in `wait`, and is about to get a decision that ends its attempt."""
+        """Return True if the pod's task is in `wait`, and gets a decision that ends its attempt."""
         entry = self._entries.get(uid)
         if entry is None or entry.waiter is None or entry.outcome is None:
             return False

@@ -126,7 +126,7 @@ class _Tried:
 class Placements:
     """The algorithm for one group's attempt, over the held snapshot. The group's preemption works on it, too
     (implements `groups.group_attempt.GroupAttempt`), and PodGroupPostFilter asks through it
-    (`framework.group_points.WhatIfs`).
+    (`framework.group_points.Trials`).
     """
 
     def __init__(

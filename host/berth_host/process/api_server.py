@@ -1,4 +1,4 @@
-"""What the commands ask of an API server themselves: `UserCluster`, and the ConfigMap of a Policy.
+"""`UserCluster`: an API server, as a user's kubeconfig reaches it; and the ConfigMap of a Policy.
 
 `kubectl berth` and `berth compare` use it with a user's kubeconfig, `berth scheduler` while it reads an older
 configuration.
