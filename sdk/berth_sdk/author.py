@@ -36,6 +36,8 @@ from berth_sdk.pod import HostPort, OwnerRef, Pod, Toleration
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress, PodGroup
+from berth_sdk.refresher import Refresher
+from berth_sdk.reservations import Reservation, Reservations
 from berth_sdk.results import (
     BindResult,
     Cancellation,
@@ -138,6 +140,9 @@ __all__ = [
     "PreFlightResult",
     "QuantityError",
     "QueuedPod",
+    "Refresher",
+    "Reservation",
+    "Reservations",
     "ReserveResult",
     "Scenario",
     "Scenarios",

@@ -95,6 +95,7 @@ class CycleState:
     """
 
     __slots__ = (
+        "_at_bound",
         "_published",
         "_shared",
         "_store",
@@ -127,6 +128,7 @@ class CycleState:
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
+        self._at_bound: list[Callable[[], object]] | None = None
         self.readable: Collection[str] | None = None
         """The shared keys that the plugin declared. None: the plugin may read any key, as outside of a call.
         """
@@ -222,6 +224,21 @@ class CycleState:
         self._shared.values.pop(full, None)
         self._published.add(full)
         self.writes += 1
+
+    def at_bound(self, call: Callable[[], object]) -> None:
+        """Call `call` once when the cycle has ended with a bound pod, on any thread.
+
+        The call comes when every snapshot in use shows the pod as bound, after PostBind where the plugin has
+        it. `call` must neither block nor raise. Not called for a cycle that ends in another way, for which
+        the host calls `unreserve`.
+        """
+        self._at_bound = [*(self._at_bound or ()), call]
+
+    def was_bound(self) -> None:
+        """Make the calls of `at_bound`. The transports call it at the end of the cycle of a bound pod."""
+        calls, self._at_bound = self._at_bound, None
+        for call in calls or ():
+            call()
 
     def read_shared(self, key: str) -> bytes:
         """Return the value published as `<plugin>/<key>`.

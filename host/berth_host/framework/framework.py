@@ -76,8 +76,11 @@ class Framework:
             {client.name: client for point in ExtensionPoint for client in self.plugins_at(point)}.values()
         )
         self._pre_scoring = frozenset(client.name for client in self.plugins_at(ExtensionPoint.PRE_SCORE))
-        # An in-process plugin needs no call at the end of a cycle: its state is part of the cycle.
         self._served = [client for client in self.clients if client.is_served]
+        # An in-process plugin's state is part of the cycle. One that reserves may want to hear of the end.
+        self._reserving = [
+            client for client in self.plugins_at(ExtensionPoint.RESERVE) if not client.is_served
+        ]
         self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
         """The points about groups of pods."""
 
@@ -101,9 +104,12 @@ class Framework:
         return bool(self._score)
 
     def end_cycle(self, cycle: Cycle, outcome: CycleEnd) -> None:
-        """Let every served plugin drop its state of the cycle."""
+        """Let every served plugin drop its state of the cycle. Tell plugins that reserve of a bound pod."""
         for client in self._served:
             client.end_cycle(cycle, outcome)
+        if outcome is CycleEnd.BOUND:
+            for client in self._reserving:
+                client.end_cycle(cycle, outcome)
 
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
 

@@ -127,7 +127,11 @@ class InProcessTransport:
             report_trouble(self._name, closing)
 
     def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
-        """Do nothing: the cycle's state is part of the cycle's record."""
+        """Tell the plugin's state that its pod was bound. The state itself ends with the cycle's record."""
+        if outcome is CycleEnd.BOUND:
+            part = cycle.parts.get(self._name)
+            if part is not None and part.state is not None:
+                part.state.was_bound()
 
     def ask(
         self,

@@ -68,7 +68,7 @@ from berth_plugins.dynamic_resources.claims import (
 )
 from berth_plugins.dynamic_resources.device_classes import CLASS_KIND, CLASSES, may_be_served
 from berth_plugins.dynamic_resources.requests import requests_of
-from berth_plugins.dynamic_resources.reservations import Reservations
+from berth_plugins.dynamic_resources.reservations import ClaimReservations
 from berth_plugins.dynamic_resources.rules import TAINT_RULE_KIND, TAINT_RULES, Rules
 from berth_plugins.dynamic_resources.selectors import class_selectors
 from berth_plugins.objects.of_events import as_object, as_pod, may_give_reservation_back
@@ -127,7 +127,7 @@ class DynamicResources(Plugin):
         if not is_on(args, FILTER_TIMEOUT_GATE, default=True):
             self._filter_timeout_s = 0.0
         self._binding_timeout_s = duration_s(args, "bindingTimeout", "bindingTimeout", 600.0)
-        self._made: tuple[Allocator, Reservations] | None = None
+        self._made: tuple[Allocator, ClaimReservations] | None = None
 
     # --- the queue -----------------------------------------------------------------------------
 
@@ -351,14 +351,14 @@ class DynamicResources(Plugin):
         return self._parts()[0]
 
     @property
-    def _reservations(self) -> Reservations:
+    def _reservations(self) -> ClaimReservations:
         return self._parts()[1]
 
-    def _parts(self) -> tuple[Allocator, Reservations]:
+    def _parts(self) -> tuple[Allocator, ClaimReservations]:
         """Return the parts, made at the first use: before the host has started there is nothing to read."""
         if self._made is None:
             allocator = Allocator(self.handle, self._rules, self._filter_timeout_s, self._binding_timeout_s)
-            self._made = allocator, Reservations(allocator, self.handle, self._binding_timeout_s)
+            self._made = allocator, ClaimReservations(allocator, self.handle, self._binding_timeout_s)
         return self._made
 
     def _claims_of(self, pod: Pod) -> Work[list[KubeObject] | None]:

@@ -1,4 +1,4 @@
-"""`Reservations`: from the devices found on the chosen node to written claims.
+"""`ClaimReservations`: from the devices found on the chosen node to written claims.
 
 The cycle's token holds the reserved devices, so that they survive the process.
 """
@@ -46,7 +46,7 @@ _MAX_DOUBLINGS: Final = 5
 """A pod looks after 0.02 s whether it is its turn to write a shared claim, then less and less often."""
 
 
-class Reservations:
+class ClaimReservations:
     """The reservations of one plugin instance."""
 
     def __init__(self, allocator: Allocator, handle: Handle, binding_timeout_s: float) -> None:

@@ -23,6 +23,7 @@ from berth_sdk.kept.kept_answers import KeptAnswers, Missing, RowColumn, RowColu
 from berth_sdk.kept.row_contents import Alike, alike_rows
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import signing
+from berth_sdk.refresher import Refresher
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -249,14 +250,26 @@ class PluginRuntime(GroupRuntime):
 
     @property
     def has_close(self) -> bool:
-        """True if the plugin has `close`."""
-        return self._has("close")
+        """True if the plugin has `close`, or a Refresher as an attribute."""
+        return self._has("close") or bool(self._refreshers())
 
     def close(self) -> Answer[None]:
-        """Call `close`; does nothing for a plugin without it. The caller calls once, after every other call
-        has ended.
+        """Call `close`, if the plugin has it, then close its Refreshers. The caller calls once, after every
+        other call has ended.
         """
-        return self._ask("close", _nothing) if self.has_close else None
+        return run(self._close())
+
+    def _close(self) -> Steps[None]:
+        try:
+            if self._has("close"):
+                yield self._method("close")()
+        finally:
+            for refresher in self._refreshers():
+                refresher.close()
+
+    def _refreshers(self) -> list[Refresher[Any]]:
+        attributes: Mapping[str, Any] = getattr(self.plugin, "__dict__", {})
+        return [value for value in attributes.values() if isinstance(value, Refresher)]
 
     # --- how it is done ----------------------------------------------------------------------
 

@@ -156,6 +156,8 @@ class CycleBook:
             part = cycle.parts.get(plugin)
             if part is None or bound or not part.reserved:
                 self._drop(cycle_id, plugin)
+        if bound and part is not None:
+            part.state.was_bound()
 
     def release(self, plugin: str, cycle_id: str) -> None:
         """Release the plugin's part of a cycle."""

@@ -28,7 +28,7 @@ from berth_sdk.wire.records import decode_time
 from berth_sdk.wire.requests import decode_bare_pod
 
 
-class Reservations:
+class ReservationCalls:
     """The end of cycles, for all plugins of an instance."""
 
     def __init__(self, instance: Instance) -> None:
@@ -58,7 +58,7 @@ class Reservations:
     def bound(self, plugin: str, item: scheduling_pb2.PostBindItem, context: CallContext) -> None:
         """Call PostBind for one cycle, and release the cycle."""
         self._tell("post_bind", plugin, self._cycles.find(plugin, item.cycle_id), item, context)
-        self._cycles.release(plugin, item.cycle_id)
+        self._cycles.end(plugin, item.cycle_id, bound=True)
 
     def reconcile(
         self, request: state_pb2.ReconcileRequest, context: CallContext
@@ -78,7 +78,7 @@ class Reservations:
             if cycle_id in bound:
                 item = scheduling_pb2.PostBindItem(cycle_id=cycle_id, node_name=part.node_name)
                 self._tell("post_bind", plugin, part, item, context)
-                self._cycles.release(plugin, cycle_id)
+                self._cycles.end(plugin, cycle_id, bound=True)
             else:
                 self._give_back(plugin, cycle_id, part, context)
         known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}

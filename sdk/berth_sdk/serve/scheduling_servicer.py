@@ -49,7 +49,7 @@ from berth_sdk.serve.calls import CallRefusedError
 from berth_sdk.serve.cycle_call import CycleCall, Method, cycle_call
 from berth_sdk.serve.handle_client import HandleClient, PodGroupTries
 from berth_sdk.serve.instance import Instance
-from berth_sdk.serve.reservations import Reservations
+from berth_sdk.serve.reservations import ReservationCalls
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire.codec import RPCS, SCORES, Convert, Layout
@@ -73,7 +73,7 @@ class SchedulingServicer:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self.reservations = Reservations(instance)
+        self.reservations = ReservationCalls(instance)
 
     # --- batches: ended cycles -----------------------------------------------------------------
 

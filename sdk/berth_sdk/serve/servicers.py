@@ -21,7 +21,7 @@ from berth_sdk.plugin.v1.state_pb2_grpc import StateServiceServicer
 from berth_sdk.results import QueuedPod
 from berth_sdk.serve.calls import LOG, CallRefusedError, ask
 from berth_sdk.serve.instance import Instance
-from berth_sdk.serve.reservations import Reservations, whole_list
+from berth_sdk.serve.reservations import ReservationCalls, whole_list
 from berth_sdk.serve.served import ServedPlugin
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.requests import decode_event, decode_queued_pod
@@ -76,7 +76,7 @@ class StateServicer(StateServiceServicer):
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self._reservations = Reservations(instance)
+        self._reservations = ReservationCalls(instance)
 
     def SyncState(
         self, request_iterator: Iterable[state_pb2.SyncStateRequest], context: grpc.ServicerContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -34,6 +34,7 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.handle import RecordingHandle
+from berth_sdk.testing.promises import check_promise
 
 if TYPE_CHECKING:
     from berth_sdk.testing.host import PluginHost
@@ -136,10 +137,15 @@ class Attempt:
         return result
 
     def filter(self, *names: str) -> dict[str, Status]:
-        """Return the verdict on each node, or on the named nodes."""
+        """Return the verdict on each node, or on the named nodes.
+
+        Raises PluginAnswerError for a class whose verdicts follow from more than its `depends_on` names.
+        """
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
-        result: FilterResult = self._host.run(self._runtime.filter(self.state, self.pod, nodes))
-        return dict(zip(nodes.names, result.verdicts.to_list(), strict=True))
+        before = self.state.clone()
+        verdicts = self._verdicts(self.state, nodes)
+        self._check_promise("filter", verdicts, nodes, lambda table: self._verdicts(before.clone(), table))
+        return verdicts
 
     def what_if(self, node_name: str, *, removed: Iterable[Pod] = (), added: Iterable[Pod] = ()) -> Status:
         """Return the verdict on a node without the pods `removed` and with the pods `added`."""
@@ -160,21 +166,35 @@ class Attempt:
         )
         return result
 
+    def pre_score(self, *names: str) -> Status:
+        """Run PreScore alone, over all nodes, or the named ones, and return its answer."""
+        nodes = self.nodes.take(self._positions(names)) if names else self.nodes
+        status: Status = self._host.run(self._runtime.pre_score(self.state, self.pod, nodes))
+        return status
+
     def score(self, *names: str) -> dict[str, int]:
         """Run PreScore, Score and normalisation over all nodes, or the named ones. Empty after SKIP.
 
-        Raises PluginAnswerError for final scores outside 0..100 and for a PreScore that fails, and
-        ScoreRefusedError for a failed Status in place of scores.
+        Raises PluginAnswerError for final scores outside 0..100, for a PreScore that fails and for a class
+        whose scores follow from more than its `depends_on` names, and ScoreRefusedError for a failed Status
+        in place of scores.
         """
         nodes = self.nodes.take(self._positions(names)) if names else self.nodes
-        status: Status = self._host.run(self._runtime.pre_score(self.state, self.pod, nodes))
+        status = self.pre_score(*names)
         if status.code is Code.SKIP:
             return {}
         if not status.is_success:
             raise PluginAnswerError(
                 f"{self.name}.pre_score returned {status.code.kube_name}: {status.message}"
             )
+        before = self.state.clone()
         raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes))
+        self._check_promise(
+            "score",
+            dict(zip(nodes.names, raw.tolist(), strict=True)),
+            nodes,
+            lambda table: self._scores(before.clone(), table),
+        )
         normalization = self._runtime.descriptor.normalization
         if normalization is ScoreNormalization.RPC:
             final: NDArray[np.int64] = self._host.run(
@@ -274,6 +294,23 @@ class Attempt:
         return point in self._runtime.descriptor.points
 
     # --- plumbing ------------------------------------------------------------------------------
+
+    def _verdicts(self, state: CycleState, nodes: NodeTable) -> dict[str, Status]:
+        result: FilterResult = self._host.run(self._runtime.filter(state, self.pod, nodes))
+        return dict(zip(nodes.names, result.verdicts.to_list(), strict=True))
+
+    def _scores(self, state: CycleState, nodes: NodeTable) -> dict[str, int]:
+        raw: NDArray[np.int64] = self._host.run(self._runtime.score(state, self.pod, nodes))
+        return dict(zip(nodes.names, raw.tolist(), strict=True))
+
+    def _check_promise(
+        self,
+        method: str,
+        before: Mapping[str, T],
+        nodes: NodeTable,
+        ask: Callable[[NodeTable], Mapping[str, T]],
+    ) -> None:
+        check_promise(f"{self.name}.{method}", self._runtime.descriptor.depends_on, before, nodes, ask)
 
     def _positions(self, names: tuple[str, ...]) -> list[int]:
         positions = {name: self.nodes.position(name) for name in names}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cmp_to_key
 from inspect import isawaitable
 from typing import Any, Final, TypeVar
@@ -82,6 +83,7 @@ class PluginHost:
         """
         self._nodes = {node.name: node for node in nodes}
         self._pods = {pod.uid: pod for pod in pods}
+        self._held_back: _HeldBack | None = None
         self._generation = 0
         self._attempts = 0
         self._stores: dict[str, ObjectStore] = {}
@@ -108,8 +110,33 @@ class PluginHost:
     # --- the cluster ---------------------------------------------------------------------------
 
     def table(self) -> NodeTable:
-        """Return the current snapshot."""
+        """Return the current snapshot, or the one that `hold_snapshot` holds back."""
+        held = self._held_back
+        if held is not None:
+            return make_table(held.nodes.values(), held.pods.values())
         return make_table(self._nodes.values(), self._pods.values())
+
+    @contextmanager
+    def hold_snapshot(self) -> Iterator[None]:
+        """Hold the snapshot back for the block, as in a real host whose watch is behind.
+
+        The plugin sees the nodes and pods of the begin of the block. A pod that the host places in the block
+        is on its node from Permit on, without the patches of PreBind. The pods that are bound in the block
+        get their `post_bind` at its end, after the snapshot has them as they were bound: a host makes that
+        call no earlier. So a plugin that forgets too early what it holds gives it twice in the block.
+
+        Raises ValueError in the block of another `hold_snapshot`.
+        """
+        if self._held_back is not None:
+            raise ValueError("the snapshot is held back already: leave the block before you hold it again")
+        held = self._held_back = _HeldBack(dict(self._nodes), dict(self._pods))
+        try:
+            yield
+        finally:
+            self._held_back = None
+            with self.at_work():
+                for call in held.bound:
+                    call()
 
     def put_node(self, node: Node) -> None:
         """Add or replace a node."""
@@ -268,12 +295,26 @@ class PluginHost:
         """Count the pod on the node."""
         self._replaced.setdefault(cycle.cycle_id, self._pods.get(cycle.pod.uid))
         self.put_pod(cycle.pod.on_node(node_name))
+        if self._held_back is not None:
+            known = self._held_back.pods.get(cycle.pod.uid)
+            # The second call comes after PreBind, whose patches a watch would show.
+            if known is None or not known.node_name:
+                self._held_back.pods[cycle.pod.uid] = cycle.pod.on_node(node_name)
+
+    def when_shown(self, call: Callable[[], None]) -> None:
+        """Call as soon as the snapshot shows the pods as they are bound: now, unless it is held back."""
+        if self._held_back is None:
+            call()
+        else:
+            self._held_back.bound.append(call)
 
     def forget(self, cycle: Cycle) -> None:
         """Undo `assume`. A pod that was removed meanwhile stays removed."""
         if cycle.cycle_id not in self._replaced:
             return
         replaced = self._replaced.pop(cycle.cycle_id)
+        if self._held_back is not None:
+            self._held_back.pods.pop(cycle.pod.uid, None)
         if self._pods.pop(cycle.pod.uid, None) is not None and replaced is not None:
             self.put_pod(replaced)
 
@@ -379,6 +420,15 @@ class PluginHost:
 
     def _compared(self, first: QueuedPod, second: QueuedPod) -> int:
         return int(self.runtime.less(second, first)) - int(self.runtime.less(first, second))
+
+
+@dataclass(slots=True)
+class _HeldBack:
+    """The snapshot of `hold_snapshot`, by name and by uid. `bound`: the calls due at the end of the block."""
+
+    nodes: dict[str, Node]
+    pods: dict[str, Pod]
+    bound: list[Callable[[], None]] = field(default_factory=list)
 
 
 def _resources(descriptor: Descriptor) -> Iterator[str]:

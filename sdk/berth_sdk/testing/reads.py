@@ -15,9 +15,10 @@ from berth_sdk.extension_points import ExtensionPoint, NodeColumn, NodeLabel
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node, NodeImage, Taint
 from berth_sdk.pod import HostPort, Pod
-from berth_sdk.status import Code, Status
+from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable, NodeUsage
 from berth_sdk.testing.host import PluginHost
+from berth_sdk.testing.promises import words
 
 _OTHER: Final = "example.com/other"
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -89,7 +90,7 @@ def check_reads(host: PluginHost, *pods: Pod) -> None:
 
 
 def _message(plugin: str, change: _Change, row: _Row, pod: Pod, answers: tuple[str, object, object]) -> str:
-    point, before, after = answers[0], _words(answers[1]), _words(answers[2])
+    point, before, after = answers[0], words(answers[1]), words(answers[2])
     cure = (
         f"{plugin}.reads lacks {change.part}"
         if change.has_column
@@ -100,14 +101,6 @@ def _message(plugin: str, change: _Change, row: _Row, pod: Pod, answers: tuple[s
         f"{cure}: after a change of it on node {row.node.name}, {point} answers {after} in place of {before}"
         f" for pod {pod.key}; {advice}, or answer without it"
     )
-
-
-def _words(answer: object) -> str:
-    if answer is None:
-        return "nothing (skipped)"
-    if isinstance(answer, Status):
-        return f"{answer.code.kube_name} ({answer.message})" if answer.message else answer.code.kube_name
-    return str(answer)
 
 
 # --- rows ------------------------------------------------------------------------------------------

@@ -120,10 +120,15 @@ class Way:
         status = self._ask_to_bind()
         if status.is_success:
             self._host.assume(self.cycle, self._node_name)  # with the patches applied
-            for member in self._at(ExtensionPoint.POST_BIND):
-                if not member.holds_nothing:
-                    member.post_bind(self._node_name)
+            self._host.when_shown(self._tell_bound)
         return status
+
+    def _tell_bound(self) -> None:
+        for member in self._at(ExtensionPoint.POST_BIND):
+            if not member.holds_nothing:
+                member.post_bind(self._node_name)
+        for member in self._members:
+            member.state.was_bound()
 
     def _pre_bind(self, member: Attempt) -> Generator[None, None, Status]:
         in_pre_bind, uid = self._host.in_pre_bind, self.cycle.pod.uid

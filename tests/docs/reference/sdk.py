@@ -15,6 +15,8 @@ from berth_sdk import (
     node,
     pod,
     pod_affinity,
+    refresher,
+    reservations,
     scenarios,
     selected_pods,
     sort_keys,
@@ -30,9 +32,9 @@ from docs.reference.points import signature_of
 _NOT_FOR_AUTHORS: Final = {
     "NodeTable": {"of", "with_changes", "known_pods"},
     "PodTable": {"of", "set_node_pods", "pods_of", "begin_update"},
-    "CycleState": {"take_published"},
+    "CycleState": {"take_published", "was_bound"},
     "Attempt": {"ask_permit", "takes_part_in"},
-    "PluginHost": {"place", "outcome", "ask_permit", "assume", "forget", "go_on", "at_work"},
+    "PluginHost": {"place", "outcome", "ask_permit", "assume", "forget", "go_on", "at_work", "when_shown"},
 }
 """Members that only hosts and servers call."""
 
@@ -72,6 +74,11 @@ def state() -> str:
 def the_handle() -> str:
     """Return the table of the handle."""
     return _classes(handle.Handle, handle.ObjectReader)
+
+
+def pieces() -> str:
+    """Return the tables of the classes that plugins make for themselves."""
+    return _classes(reservations.Reservations, reservations.Reservation, refresher.Refresher)
 
 
 def keys() -> str:

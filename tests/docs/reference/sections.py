@@ -40,6 +40,7 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "sdk-verdicts": sdk.verdicts,
     "sdk-state": sdk.state,
     "sdk-handle": sdk.the_handle,
+    "sdk-pieces": sdk.pieces,
     "sdk-sort-keys": sdk.keys,
     "sdk-testing": sdk.for_tests,
     "services": contract.services,

@@ -1,0 +1,209 @@
+"""`Reservations`: every value is given to one pod at a time, and comes back at the end of its cycle."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from berth_sdk import CycleState, LiveReservation, Pod, Reservations, Status
+from berth_sdk.testing import Attempt, PluginHost, make_node, make_pod
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from support.seats import SEAT, Seats, SeatsWithPostBind, seat_of
+from support.tiers import examples
+
+
+class ForgetsWhatIsShown(Seats):
+    """Wrong: takes the pod in the snapshot for the end of its reservation."""
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        shown = {other.uid for node in self.handle.snapshot() for other in node.pods}
+        for cycle_id, (_, held) in self.held.items():
+            if held.uid in shown:
+                self.held.give_back(CycleState(cycle_id))
+        return super().reserve(state, pod, node_name)
+
+
+def a_host(cls: type[Seats] = Seats, seats: int = 1, **more: Any) -> PluginHost:
+    return PluginHost(cls, {"seats": seats, **more}, nodes=[make_node("n1"), make_node("n2")])
+
+
+def held_by(host: PluginHost) -> Reservations[int]:
+    plugin: Any = host.runtime.plugin
+    held: Reservations[int] = plugin.held
+    return held
+
+
+@pytest.mark.parametrize("cls", [Seats, SeatsWithPostBind], ids=["an end BOUND", "PostBind"])
+def test_seat_of_a_bound_pod_is_given_once_while_the_snapshot_is_held_back(cls: type[Seats]) -> None:
+    host = a_host(cls)
+    first, second = host.attempt(make_pod("first")), host.attempt(make_pod("second"))
+    with host.hold_snapshot():
+        assert first.place("n1").is_success
+        assert len(held_by(host)) == 1
+        assert second.reserve("n2").message == "no seat is free"
+    assert len(held_by(host)) == 0
+    assert second.reserve("n2").message == "no seat is free"
+    host.remove_pod(first.pod)
+    assert second.reserve("n2").is_success
+
+
+def test_class_that_forgets_a_pod_that_the_snapshot_shows_gives_its_seat_twice() -> None:
+    host = a_host(ForgetsWhatIsShown)
+    first, second = host.attempt(make_pod("first")), host.attempt(make_pod("second"))
+    with host.hold_snapshot():
+        assert first.place("n1").is_success
+        assert second.place("n2").is_success
+    assert first.pod.annotations == second.pod.annotations == {SEAT: "0"}
+
+
+def test_pod_with_the_annotation_of_an_earlier_attempt_counts_with_its_reservation() -> None:
+    host = a_host(seats=2)
+    host.put_pod(make_pod("other", node="n2", annotations={SEAT: "0"}))
+    pod = make_pod("again", annotations={SEAT: "0"})
+    attempt = host.attempt(pod)
+    assert attempt.reserve("n1").is_success
+    host.put_pod(pod.on_node("n1"))  # assumed
+    assert sorted(held_by(host).used()) == [0, 1]
+
+
+def test_seats_of_two_nodes_do_not_compete_if_the_values_are_per_node() -> None:
+    host = a_host(perNode=True)
+    attempts = [host.attempt(make_pod(name)) for name in "abc"]
+    assert attempts[0].reserve("n1").is_success
+    assert attempts[1].reserve("n2").is_success
+    assert not attempts[2].reserve("n1").is_success
+    assert held_by(host).used("n1") == [0]
+    assert held_by(host).used("n3") == []
+
+
+def test_reserve_that_comes_twice_holds_the_same_seat() -> None:
+    host = a_host(seats=2)
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success
+    assert attempt.reserve("n1").is_success
+    assert [(one.value, one.pod.node_name) for _, one in held_by(host).items()] == [(0, "n1")]
+
+
+def test_list_of_the_host_decides_what_is_held_after_a_restart() -> None:
+    host = a_host(seats=3)
+    held = held_by(host)
+    gone, kept = (host.attempt(make_pod(name)) for name in ("gone", "kept"))
+    assert gone.reserve("n1").is_success
+    assert kept.reserve("n1").is_success
+
+    def live(cycle_id: str, token: bytes | None) -> LiveReservation:
+        state = CycleState(cycle_id, plugin="Seats")
+        state.token = token
+        return LiveReservation(state=state, pod=make_pod(cycle_id), node_name="n2")
+
+    unreadable = live("unreadable", b"{")
+    lost = held.take_over(
+        [live(kept.state.cycle_id, b"1"), live("new", b"2"), live("without", None), unreadable]
+    )
+    assert lost == [unreadable]
+    assert {cycle: (one.value, one.pod.node_name) for cycle, one in held.items()} == {
+        kept.state.cycle_id: (1, "n1"),
+        "new": (2, "n2"),
+    }
+    assert held.get("without") is None
+    assert "new" in held
+
+
+def test_threads_that_take_at_once_get_different_seats() -> None:
+    host = a_host(seats=40)
+    held, start, got = held_by(host), threading.Barrier(4), list[int | None]()
+
+    def take(number: int) -> None:
+        start.wait(10)
+        for at in range(10):
+            name = f"p{number}-{at}"
+            state = CycleState(name)
+            free = held.take(
+                state, make_pod(name), "n1", lambda used: min(set(range(40)).difference(used), default=None)
+            )
+            got.append(free)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(seat for seat in got if seat is not None) == list(range(40))
+
+
+class SeatsAreGivenOnce(RuleBasedStateMachine):
+    """Pods come, wait, are bound, deleted and given up, and the plugin restarts, in any order."""
+
+    attempts = Bundle("attempts")
+    placed = Bundle("placed")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = a_host(SeatsWithPostBind, seats=3)
+        self.open: dict[str, Attempt] = {}
+        self.bound: list[Attempt] = []
+        self.number = 0
+
+    @rule(target=attempts, node=st.sampled_from(["n1", "n2"]))
+    def reserve(self, node: str) -> tuple[str, str]:
+        self.number += 1
+        attempt = self.host.attempt(make_pod(f"p{self.number}"))
+        in_use = len(self.open) + len(self.bound)
+        assert attempt.reserve(node).is_success is (in_use < 3)
+        if in_use < 3:
+            self.open[attempt.state.cycle_id] = attempt
+            self.host.put_pod(attempt.pod.on_node(node))  # assumed
+        else:
+            attempt.unreserve(node)
+        return attempt.state.cycle_id, node
+
+    @rule(of=consumes(attempts))
+    def give_up(self, of: tuple[str, str]) -> None:
+        attempt = self.open.pop(of[0], None)
+        if attempt is not None:
+            self.host.remove_pod(attempt.pod)
+            attempt.unreserve(of[1])
+            attempt.unreserve(of[1])
+
+    @rule(target=placed, of=consumes(attempts))
+    def bind(self, of: tuple[str, str]) -> str:
+        attempt = self.open.pop(of[0], None)
+        if attempt is not None:
+            assert attempt.pre_bind(of[1]).status.is_success
+            self.host.put_pod(attempt.pod.on_node(of[1]))
+            attempt.post_bind(of[1])
+            self.bound.append(attempt)
+        return of[0]
+
+    @rule(of=consumes(placed))
+    def delete(self, of: str) -> None:
+        for attempt in [one for one in self.bound if one.state.cycle_id == of]:
+            self.bound.remove(attempt)
+            self.host.remove_pod(attempt.pod)
+
+    @rule()
+    def restart(self) -> None:
+        live = []
+        for cycle_id, attempt in self.open.items():
+            state = CycleState(cycle_id, plugin="SeatsWithPostBind")
+            state.token = attempt.state.token
+            node = held_by(self.host)[cycle_id].pod.node_name
+            bare = make_pod(attempt.pod.name)
+            live.append(LiveReservation(state=state, pod=bare, node_name=node))
+        plugin: Any = self.host.runtime.plugin
+        plugin.held = Reservations(plugin.handle, seat_of)
+        assert self.host.runtime.reconcile(live) == frozenset()
+
+    @invariant()
+    def each_pod_has_a_seat_of_its_own(self) -> None:
+        held = held_by(self.host)
+        assert {cycle_id for cycle_id, _ in held.items()} == self.open.keys()
+        used = held.used()
+        assert len(used) == len(set(used)) == len(self.open) + len(self.bound)
+
+
+SeatsAreGivenOnce.TestCase.settings = settings(max_examples=examples(40), deadline=None)
+TestSeatsAreGivenOnce = SeatsAreGivenOnce.TestCase

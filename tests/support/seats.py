@@ -1,0 +1,64 @@
+"""Seats that a plugin gives out with `Reservations`, and writes to its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from berth_sdk import (
+    CycleState,
+    DependsOn,
+    Handle,
+    LiveReservation,
+    Need,
+    ObjectPatch,
+    PatchResult,
+    Plugin,
+    Pod,
+    PreBindResult,
+    Reservations,
+    Status,
+)
+
+SEAT = "example.com/seat"
+
+
+def seat_of(pod: Pod) -> int | None:
+    return int(pod.annotations[SEAT]) if SEAT in pod.annotations else None
+
+
+class Seats(Plugin):
+    """Gives one of `seats` to each pod, and writes it to the pod."""
+
+    depends_on = DependsOn.OTHER
+    needs: Sequence[Need] = (Need.nodes(), Need.pods(annotation_prefixes=(SEAT,)))
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.count = int(args["seats"])
+        self.held = Reservations(handle, seat_of, per_node=bool(args.get("perNode")))
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        def free(used: list[int]) -> int | None:
+            return min(set(range(self.count)).difference(used), default=None)
+
+        seat = self.held.take(state, pod, node_name, free)
+        return Status.success() if seat is not None else Status.unschedulable("no seat is free")
+
+    def pre_bind(
+        self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+    ) -> PreBindResult:
+        body = {"metadata": {"annotations": {SEAT: str(self.held[state.cycle_id].value)}}}
+        patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=body)
+        return PreBindResult(Status.success(), (patch,), done_when_applied=True)
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.held.give_back(state)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
+        return self.held.take_over(live)
+
+
+class SeatsWithPostBind(Seats):
+    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        self.held.give_back(state)
