@@ -80,9 +80,8 @@ class Commands(click.Group):
             module = import_module(self._listed[cmd_name].module)
             self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
         elif cmd_name in self._elsewhere and cmd_name not in self.commands:
-            self.add_command(
-                _installed(cmd_name) or _Missing(cmd_name, self._elsewhere[cmd_name].cure), cmd_name
-            )
+            other = self._elsewhere[cmd_name]
+            self.add_command(_installed(cmd_name, other.package) or _Missing(cmd_name, other.cure), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def each(self, ctx: click.Context) -> dict[str, click.Command]:
@@ -156,12 +155,17 @@ def _not_installed(cure: str) -> str:
     return f"Not installed: {cure}"
 
 
-def _installed(name: str) -> click.Command | None:
-    """Return the command that an installed distribution brings by an entry point, or None."""
+def _installed(name: str, package: str) -> click.Command | None:
+    """Return the command that `package` brings by an entry point, or None.
+
+    An entry point of the same name into another package is ignored: it must not replace a command of berth.
+    """
     # Not at the top: this import takes as long as all other imports of the help together.
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS, name=name):
+        if point.module.partition(".")[0] != package:
+            continue
         command = point.load()
         assert isinstance(command, click.Command)
         return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from typing import NoReturn
 
 import click
@@ -83,6 +84,16 @@ def test_bench_that_is_not_installed_is_named_with_its_distribution(monkeypatch:
     assert done.exit_code == 2
     assert "berth bench is not installed: pip install berth-bench\n" in done.stderr
     assert "Not installed: pip install berth-bench" in CliRunner().invoke(group, ["--help"]).output
+
+
+def test_entry_point_into_another_package_replaces_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = (
+        EntryPoint("bench", "another_package.commands:bench", "berth.commands"),
+        EntryPoint("bench", "berth_bench.command:bench", "berth.commands"),
+    )
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: points)
+    group = Commands("berth", elsewhere={"bench": Elsewhere("berth-bench", "berth_bench", "Run workloads.")})
+    assert CliRunner().invoke(group, ["bench", "--help"]).exit_code == 0
 
 
 def test_every_command_is_where_its_group_says() -> None:
