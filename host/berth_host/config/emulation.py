@@ -1,12 +1,13 @@
 """The table of the differences between versions of kube-scheduler, and between the newest one and this build.
 
-Without an emulated version, berth decides as kube-scheduler 1.37 does, and mends faults of that version. A
-host that emulates a version decides as that version does. Each row of `DIFFERENCES` is one behaviour of
-plugins, with the first version that has it. A plugin reads a row as a feature gate, from its arguments.
-`Emulation` has what the host itself needs of a version: the default plugins, the feature gates, the events of
-hints. Read by `loading` and `queue.wiring`. This table is the only place that knows versions.
+Without an emulated version, berth decides as kube-scheduler `DEFAULT_VERSION` does, and mends faults of that
+version. A host that emulates a version decides as that version does. Each row of `DIFFERENCES` is one
+behaviour of plugins, with the first version that has it. A plugin reads a row as a feature gate, from its
+arguments. `Emulation` has what the host itself needs of a version: the default plugins, the feature gates,
+the events of hints. Read by `loading` and `queue.wiring`. This table is the only place that knows versions.
 
-Source: kube-scheduler v1.36.2 and v1.37.2; kubernetes 139161 and 140831 (mended in 1.37), 141953 (open).
+Source: kube-scheduler v1.36.2, v1.37.2 and v1.38.0-beta.0; kubernetes 139161 and 140831 (mended in 1.37),
+141953 (mended in 1.38).
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ from berth_sdk.events import EventInterest, Hint
 
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, DefaultPlugin
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
-from berth_host.config.gate_tables import KNOWN_GATES, KNOWN_GATES_1_36, FeatureGate
-from berth_host.config.host_rules import RULES_1_36, RULES_1_37, HostRules
+from berth_host.config.gate_tables import (
+    KNOWN_GATES,
+    KNOWN_GATES_1_36,
+    KNOWN_GATES_1_38,
+    PART_OF,
+    FeatureGate,
+    RemovedGate,
+)
+from berth_host.config.host_rules import RULES_1_36, RULES_1_37, RULES_1_38, HostRules
 from berth_host.metrics import families
 from berth_host.metrics.family import Family
 from berth_host.metrics.group_families import GROUP_FAMILIES
 
-VERSIONS: Final = ("1.36", "1.37")
+VERSIONS: Final = ("1.36", "1.37", "1.38")
 """The versions that can be emulated, oldest first."""
+DEFAULT_VERSION: Final = "1.37"
+"""The version that a host without an emulated version follows. `berth check-config FILE --emulated-version
+VERSION --against DEFAULT_VERSION` lists what a change of this constant changes."""
 MEND: Final = "mend"
 """In place of a version: no version has the behaviour, this build mends a fault of all of them."""
 _ASK: Final = Hint.ASK_PLUGIN
@@ -36,14 +47,15 @@ _ASK: Final = Hint.ASK_PLUGIN
 class Difference:
     """A behaviour that not all versions have.
 
-    `since`: the first version with the behaviour, or MEND. `readers`: the default plugins that are told when
-    the behaviour is off. `rule`: the field of HostRules that is False when a behaviour of the host is off;
-    empty for a behaviour of plugins. `summary`: the behaviour, for the reference pages. `source`: where it
-    comes from.
+    `since`: the first version with the behaviour, or MEND. `mends`: a host that emulates no version has the
+    behaviour, whatever its version. `readers`: the default plugins that are told when the behaviour is off.
+    `rule`: the field of HostRules that is False when a behaviour of the host is off; empty for a behaviour of
+    plugins. `summary`: the behaviour, for the reference pages. `source`: where it comes from.
     """
 
     name: str
     since: str
+    mends: bool = False
     readers: frozenset[str] = frozenset()
     rule: str = ""
     summary: str
@@ -52,6 +64,10 @@ class Difference:
     def is_in(self, version: str) -> bool:
         """Return True if `version` of kube-scheduler has the behaviour."""
         return self.since != MEND and VERSIONS.index(self.since) <= VERSIONS.index(version)
+
+    def is_mended(self, version: str) -> bool:
+        """Return True if a host that follows `version` without emulating it has the behaviour."""
+        return self.mends or self.since == MEND or self.is_in(version)
 
 
 EXACT_HINTS: Final = "ExactQueueingHints"
@@ -139,7 +155,8 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     ),
     Difference(
         name="EmptyBudgetSelectors",
-        since=MEND,
+        since="1.38",
+        mends=True,
         rule="counts_empty_budgets",
         summary="An empty selector of a PodDisruptionBudget covers every pod of the namespace; pods without"
         " labels count.",
@@ -147,7 +164,8 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     ),
     Difference(
         name="EmptySpreadSelectors",
-        since=MEND,
+        since="1.38",
+        mends=True,
         readers=frozenset({"PodTopologySpread"}),
         summary="An empty `labelSelector` of a topology spread constraint counts every pod of the namespace.",
         source="kubernetes 141340",
@@ -190,27 +208,27 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """The facts about one version. `version`: empty without emulation. `off`: the rows that the version does
-    not have. `plugins`: the default plugins in their order. `gates`: all feature gates, by name. `events`:
-    by plugin, the events that the plugin of that version registers for, in place of those of the class.
-    `rules`: what the host itself does. `metrics`: by name, the metric families that are described otherwise
-    than in `metrics.families`; None: not shown. `absent_fields`: the ends of the paths of fields that the
-    version's KubeSchedulerConfiguration does not have.
+    """The facts about one version.
+
+    `follows`: the version of kube-scheduler that the host decides like. `version`: the same, empty without
+    emulation. `off`: the rows that the host does not have. `plugins`: the default plugins in their order.
+    `gates`: all feature gates, by name. `removed_gates`: those that only older versions have. `events`: by
+    plugin, the events that the plugin of that version registers for, in place of those of the class. `rules`:
+    what the host itself does. `metrics`: by name, the metric families that are described otherwise than in
+    `metrics.families`; None: not shown. `absent_fields`: the ends of the paths of fields that the version's
+    KubeSchedulerConfiguration does not have.
     """
 
+    follows: str
     version: str = ""
     off: tuple[Difference, ...] = ()
     plugins: tuple[DefaultPlugin, ...] = DEFAULT_PLUGINS
     gates: Mapping[str, FeatureGate] = field(default_factory=lambda: KNOWN_GATES)
+    removed_gates: Mapping[str, RemovedGate] = field(default_factory=dict)
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
     rules: HostRules = RULES_1_37
     metrics: Mapping[str, Family | None] = field(default_factory=lambda: METRICS_1_37)
     absent_fields: frozenset[str] = frozenset()
-
-    @property
-    def follows(self) -> str:
-        """The version of kube-scheduler that the host decides like."""
-        return self.version or VERSIONS[-1]
 
     def told_to(self, plugin: str) -> dict[str, bool]:
         """Return the rows that `plugin` reads and that are off, as feature gates."""
@@ -222,7 +240,7 @@ def _without(version: str) -> tuple[Difference, ...]:
 
 
 # Plugins, feature gates, events, rules and metrics: DEFAULT_PLUGINS, KNOWN_GATES, the classes, HostRules and
-# `metrics.families` say 1.37's. What follows is what differs in an older version.
+# `metrics.families` say 1.37's. What follows is what differs in the other versions.
 
 _POINTS_1_36: Final[Mapping[str, frozenset[str]]] = {
     "NodeName": frozenset({"filter"}),
@@ -233,6 +251,9 @@ _POINTS_1_36: Final[Mapping[str, frozenset[str]]] = {
     ),
     "DefaultPreemption": frozenset({"postFilter", "preEnqueue"}),
     "GangScheduling": frozenset({"preEnqueue", "permit"}),
+}
+_POINTS_1_38: Final[Mapping[str, frozenset[str]]] = {
+    "GangScheduling": frozenset({"preEnqueue", "placementFeasible"}),
 }
 _GATES_OF_PLUGINS_1_36: Final = {"GangScheduling": "GangScheduling"}
 _FIRST_1_36: Final = ("SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName")
@@ -369,16 +390,37 @@ def _plugins_1_36() -> tuple[DefaultPlugin, ...]:
     return (*first, *by_name.values())
 
 
+def _plugins_1_38() -> tuple[DefaultPlugin, ...]:
+    return tuple(
+        replace(
+            plugin,
+            points=_POINTS_1_38.get(plugin.name, plugin.points),
+            feature_gate=plugin.feature_gate if plugin.feature_gate in KNOWN_GATES_1_38 else None,
+        )
+        for plugin in DEFAULT_PLUGINS
+    )
+
+
+def _removed(
+    since: str, before: Mapping[str, FeatureGate], after: Mapping[str, FeatureGate]
+) -> dict[str, RemovedGate]:
+    return {
+        name: RemovedGate(since, gate.default, PART_OF.get(name))
+        for name, gate in before.items()
+        if name not in after
+    }
+
+
 def _ruled(rules: HostRules, off: tuple[Difference, ...]) -> HostRules:
     """Return the rules without the behaviours that are off."""
     changes: dict[str, Any] = {row.rule: False for row in off if row.rule}
     return replace(rules, **changes)
 
 
-NO_EMULATION: Final = Emulation()
 EMULATIONS: Final[Mapping[str, Emulation]] = {
     "1.36": Emulation(
         version="1.36",
+        follows="1.36",
         off=_without("1.36"),
         plugins=_plugins_1_36(),
         gates=KNOWN_GATES_1_36,
@@ -389,11 +431,37 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
     ),
     "1.37": Emulation(
         version="1.37",
+        follows="1.37",
         off=_without("1.37"),
+        removed_gates=_removed("1.37", KNOWN_GATES_1_36, KNOWN_GATES),
         events=_EVENTS_1_37,
         rules=_ruled(RULES_1_37, _without("1.37")),
     ),
+    "1.38": Emulation(
+        version="1.38",
+        follows="1.38",
+        off=_without("1.38"),
+        plugins=_plugins_1_38(),
+        gates=KNOWN_GATES_1_38,
+        removed_gates={
+            **_removed("1.37", KNOWN_GATES_1_36, KNOWN_GATES),
+            **_removed("1.38", KNOWN_GATES, KNOWN_GATES_1_38),
+        },
+        events=_EVENTS_1_37,
+        rules=_ruled(RULES_1_38, _without("1.38")),
+    ),
 }
+
+
+def without_emulation(version: str) -> Emulation:
+    """Return the facts of a host that follows a version and mends its faults."""
+    followed = EMULATIONS[version]
+    off = tuple(row for row in DIFFERENCES if not row.is_mended(version))
+    rules: dict[str, Any] = {row.rule: row not in off for row in DIFFERENCES if row.rule}
+    return replace(followed, version="", off=off, events={}, rules=replace(followed.rules, **rules))
+
+
+NO_EMULATION: Final = without_emulation(DEFAULT_VERSION)
 
 
 def emulation_of(version: str, *, source: str) -> Emulation:

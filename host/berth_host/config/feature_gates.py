@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
-from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, FeatureGate, Stage
+from berth_host.config.gate_tables import FEATURE_GATES, KNOWN_GATES, FeatureGate, RemovedGate, Stage
 from berth_host.config.unread_gates import unread_warnings
 
+_NONE_REMOVED: Final[Mapping[str, RemovedGate]] = {}
 _ALL_OF_STAGE: Final[Mapping[str, Stage]] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
@@ -29,7 +30,7 @@ class FeatureGates:
 
     def is_enabled(self, gate: str) -> bool:
         """Return True if a gate of `FEATURE_GATES` or of the version is on. A gate that the version does not
-        have is off.
+        have yet is off; one that it has no longer is as it was left.
         """
         return self.values[gate]
 
@@ -39,17 +40,24 @@ class FeatureGates:
 
 
 def resolve_feature_gates(
-    given: Mapping[str, bool], *, source: str, known: Mapping[str, FeatureGate] = KNOWN_GATES
+    given: Mapping[str, bool],
+    *,
+    source: str,
+    known: Mapping[str, FeatureGate] = KNOWN_GATES,
+    removed: Mapping[str, RemovedGate] = _NONE_REMOVED,
 ) -> FeatureGates:
     """Merge given gates over the defaults of `known`, all gates of a version of kube-scheduler.
+
+    `removed`: the gates that the version has no longer.
 
     `AllAlpha` and `AllBeta` stand for all gates of that stage. Raises ConfigurationError for an unknown gate,
     a gate whose value is locked, and a gate that is on while a gate that it depends on is off.
     """
-    findings = [*_unknown(given, known), *_locked(given, known)]
+    findings = [*_unknown(given, known, removed), *_locked(given, known)]
     if findings:
         raise ConfigurationError("validation", findings, source=source)
     values = dict.fromkeys(FEATURE_GATES, False)
+    values |= {name: gate.value for name, gate in removed.items()}
     values |= {name: gate.default for name, gate in known.items()}
     for name, stage in _ALL_OF_STAGE.items():
         if name in given:
@@ -59,6 +67,7 @@ def resolve_feature_gates(
                 if gate.stage is stage and not gate.is_locked
             }
     values |= {name: value for name, value in given.items() if name in known}
+    values |= {name: values[gate.part_of] for name, gate in removed.items() if gate.part_of is not None}
     findings = _missing_requirements(values, known)
     if findings:
         raise ConfigurationError("validation", findings, source=source)
@@ -66,18 +75,27 @@ def resolve_feature_gates(
     return FeatureGates(values, tuple(_leaving(given, known)), tuple(unread_warnings(values, defaults)))
 
 
-def _unknown(given: Mapping[str, bool], gates: Mapping[str, FeatureGate]) -> list[Finding]:
+def _unknown(
+    given: Mapping[str, bool], gates: Mapping[str, FeatureGate], removed: Mapping[str, RemovedGate]
+) -> list[Finding]:
     known = (*gates, *_ALL_OF_STAGE)
     return [
         Finding(
-            f"unrecognized feature gate: {name}",
+            f"unrecognized feature gate: {name}{_removal(removed.get(name))}",
             field=f"featureGates[{name}]",
             type=FieldErrorType.NOT_SUPPORTED,
-            suggestion=nearest(name, known),
+            suggestion=None if name in removed else nearest(name, known),
         )
         for name in given
         if name not in known
     ]
+
+
+def _removal(gate: RemovedGate | None) -> str:
+    if gate is None:
+        return ""
+    kept = f"as if it were {str(gate.value).lower()}" if gate.part_of is None else f"as {gate.part_of} says"
+    return f": kube-scheduler {gate.since} removed it, and decides {kept}; leave it out"
 
 
 def _locked(given: Mapping[str, bool], known: Mapping[str, FeatureGate]) -> list[Finding]:

@@ -5,8 +5,9 @@ Kubernetes; those that bear on scheduling are in `FEATURE_GATES`, and only these
 those of `unread_gates`.
 `tests/cluster/record_feature_gates.py` records the binary's answer to every gate.
 
-Source: `pkg/features/kube_features.go` of kubernetes v1.37.2 and v1.36.2, and `features/kube_features.go` of
-apiserver, apiextensions-apiserver, client-go and component-base at the same release.
+Source: `pkg/features/kube_features.go` of kubernetes v1.38.0-beta.0, v1.37.2 and v1.36.2, and
+`features/kube_features.go` of apiserver, apiextensions-apiserver, client-go and component-base at the same
+release.
 """
 
 from __future__ import annotations
@@ -36,6 +37,17 @@ class FeatureGate:
     stage: Stage
     is_locked: bool = False
     requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedGate:
+    """A gate that a version does not have any more. `since`: the version that removed it. `value`: the value
+    that its behaviour keeps. `part_of`: the gate whose value counts in place of `value`; None for none.
+    """
+
+    since: str
+    value: bool
+    part_of: str | None = None
 
 
 _ALPHA_OFF: Final = FeatureGate(False, Stage.ALPHA)
@@ -477,6 +489,86 @@ _OF_1_36: Final[Mapping[str, FeatureGate]] = {
 }
 """The gates that 1.37 removed, and those that it changed, as they are in 1.36."""
 
+_REMOVED_IN_1_38: Final = frozenset(
+    {
+        "AggregatedDiscoveryRemoveBetaType",
+        "AllowOverwriteTerminationGracePeriodSeconds",
+        "CRDValidationRatcheting",
+        "CustomResourceFieldSelectors",
+        "DisableAllocatorDualWrite",
+        "DynamicResourceAllocation",
+        "ExecProbeTimeout",
+        "InPlacePodVerticalScaling",
+        "JobManagedBy",
+        "KubeletTracing",
+        "MatchLabelKeysInPodAffinity",
+        "MultiCIDRServiceAllocator",
+        "NFTablesProxyMode",
+        "NodeSwap",
+        "PodGroupPreemptionPolicy",
+        "PodSchedulingReadiness",
+        "PreferSameTrafficDistribution",
+        "RecoverVolumeExpansionFailure",
+        "SeparateTaintEvictionController",
+        "ServiceAccountTokenJTI",
+        "ServiceAccountTokenNodeBinding",
+        "ServiceAccountTokenNodeBindingValidation",
+        "ServiceAccountTokenPodNodeInfo",
+        "SupplementalGroupsPolicy",
+        "SystemdWatchdog",
+        "WinDSR",
+        "WinOverlay",
+        "WindowsHostNetwork",
+    }
+)
+_OF_1_38: Final[Mapping[str, FeatureGate]] = {
+    "AllocatorPoolBufferCap": _BETA_ON,
+    "AtomicWriteVolumeUserFields": _BETA_ON,
+    "AuthorizePodWebsocketUpgradeCreatePermission": _GA_LOCKED,
+    "CertificateSigningRequestMLDSA": _BETA_OFF,
+    "ClientsAllowConnectionPool": _BETA_ON,
+    "CloudNodeAdditionalLabelsReconciliation": _ALPHA_OFF,
+    "CompositePodGroup": FeatureGate(
+        False, Stage.BETA, requires=("GenericWorkload", "TopologyAwareWorkloadScheduling")
+    ),
+    "ConditionalAuthorization": _ALPHA_OFF,
+    "ConsistentGetFromCache": _ALPHA_OFF,
+    "DRAConsumableCapacity": _GA,
+    "DRADeviceBindingConditions": _GA_LOCKED,
+    "DRADeviceCompatibilityGroups": _ALPHA_OFF,
+    "DRADeviceTaintRules": _GA_LOCKED,
+    "DRADeviceTaints": _GA_LOCKED,
+    "DRAFractionalCapacityRange": FeatureGate(True, Stage.GA, requires=("DRAConsumableCapacity",)),
+    "DRAPartitionableDevices": _GA_LOCKED,
+    "DRAPartitionableDevicesType": FeatureGate(False, Stage.ALPHA, requires=("DRAResourcePoolStatus",)),
+    "DynamicNodeLocalEphemeralVolumes": _ALPHA_OFF,
+    "EnvFiles": _GA_LOCKED,
+    "ExtendWebSocketsToKubelet": _GA_LOCKED,
+    "HPAGeneration": _GA_LOCKED,
+    "KubeAPIServerWorkloadsTrust": FeatureGate(
+        False, Stage.ALPHA, requires=("ClusterTrustBundle", "ClusterTrustBundleProjection")
+    ),
+    "KubeProxyNFTablesLocalhostNodePorts": _BETA_ON,
+    "ManagedFieldsOptOut": _ALPHA_OFF,
+    "ManagedFieldsOptOutClient": _ALPHA_OFF,
+    "OpenAPIV2LazyBuild": _BETA_ON,
+    "PodCertificateMLDSA": _BETA_OFF,
+    "PortForwardWebsockets": _GA_LOCKED,
+    "RequestCostAggregation": _ALPHA_OFF,
+    "SchedulerPreQueueingHints": _BETA_ON,
+    "SecurityProfileOCI": _ALPHA_OFF,
+    "ServiceAccountTokenMLDSA": _BETA_OFF,
+    "ShardedListAndWatch": _BETA_ON,
+    "StatefulSetRecreateStrategy": _BETA_ON,
+    "StrictIPCIDRValidation": _GA_LOCKED,
+    "TopologyAwareWorkloadScheduling": FeatureGate(False, Stage.BETA, requires=("GenericWorkload",)),
+    "TranslateStreamCloseWebsocketRequests": _GA_LOCKED,
+    "WatchFromStorageWithoutPrevKV": _BETA_ON,
+    "WatchListClientConcurrentDecoding": _BETA_ON,
+    "WindowsCPUAndMemoryAffinity": _BETA_ON,
+}
+"""The gates that 1.38 added, and those that it changed."""
+
 KNOWN_GATES: Final[Mapping[str, FeatureGate]] = {**FEATURE_GATES, **_OTHERS}
 """All gates that kube-scheduler 1.37 knows."""
 KNOWN_GATES_1_36: Final[Mapping[str, FeatureGate]] = {
@@ -484,3 +576,14 @@ KNOWN_GATES_1_36: Final[Mapping[str, FeatureGate]] = {
     **_OF_1_36,
 }
 """All gates that kube-scheduler 1.36 knows."""
+KNOWN_GATES_1_38: Final[Mapping[str, FeatureGate]] = {
+    **{name: gate for name, gate in KNOWN_GATES.items() if name not in _REMOVED_IN_1_38},
+    **_OF_1_38,
+}
+"""All gates that kube-scheduler 1.38 knows."""
+PART_OF: Final[Mapping[str, str]] = {
+    "GangScheduling": "GenericWorkload",
+    "PodGroupPreemptionPolicy": "GenericWorkload",
+    "WorkloadAwarePreemption": "GenericWorkload",
+}
+"""By removed gate: the gate whose value counts in its place."""

@@ -1,8 +1,9 @@
 """The host's own differences from version to version of kube-scheduler: names of events, rules of
 the queue, retries. `emulation` has a row for each version; `app` hands it to the parts.
 
-Source: kube-scheduler v1.37.2 and v1.36.2, `framework/events.go`, `backend/queue/scheduling_queue.go`,
-`framework/preemption/executor.go`, `util/utils.go`; component kube-scheduler `framework/types.go`.
+Source: kube-scheduler v1.38.0-beta.0, v1.37.2 and v1.36.2, `framework/events.go`,
+`backend/queue/scheduling_queue.go`, `framework/preemption/executor.go`, `util/utils.go`; component
+kube-scheduler `framework/types.go`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class HostRules:
 
 
 RULES_1_37: Final = HostRules()
+RULES_1_38: Final = HostRules()
 RULES_1_36: Final = HostRules(
     unscheduled_pod="UnschedulablePod",
     target_pod="UnschedulablePod",

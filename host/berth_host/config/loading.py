@@ -125,7 +125,9 @@ def load_configuration(
     Raises ConfigurationError, and ValueError for a registered point that does not exist.
     """
     emulation = emulation_of(emulated_version, source=source)
-    gates = resolve_feature_gates(feature_gates, source=source, known=emulation.gates)
+    gates = resolve_feature_gates(
+        feature_gates, source=source, known=emulation.gates, removed=emulation.removed_gates
+    )
     given = _Given(
         source=source,
         registered=registered,

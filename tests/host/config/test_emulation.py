@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
-from berth_host.config.emulation import DIFFERENCES, EMULATIONS, MEND, NO_EMULATION, VERSIONS, emulation_of
+from berth_host.config.emulation import (
+    DEFAULT_VERSION,
+    DIFFERENCES,
+    EMULATIONS,
+    MEND,
+    NO_EMULATION,
+    VERSIONS,
+    emulation_of,
+    without_emulation,
+)
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.loading import default_configuration
 from berth_host.plugins.registry import ClassRegistry
@@ -20,7 +29,7 @@ def test_no_version_means_every_mend() -> None:
 
 def test_unknown_version_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"cannot emulate kube-scheduler 1\.35: use one of 1\.36, 1\.37"
+        ConfigurationError, match=r"cannot emulate kube-scheduler 1\.35: use one of 1\.36, 1\.37, 1\.38"
     ):
         emulation_of("1.35", source="test")
 
@@ -72,7 +81,28 @@ def test_rules_of_the_host_follow_the_table(version: str) -> None:
     rules = emulation_of(version, source="test").rules
     for row in DIFFERENCES:
         if row.rule:
-            assert getattr(rules, row.rule) is (not version or row.is_in(version)), row.name
+            has_row = row.is_in(version) if version else row.is_mended(DEFAULT_VERSION)
+            assert getattr(rules, row.rule) is has_row, row.name
+
+
+def test_without_emulation_the_host_follows_the_default_version_and_mends_it() -> None:
+    assert without_emulation(DEFAULT_VERSION) == NO_EMULATION
+    assert NO_EMULATION.follows == DEFAULT_VERSION
+    assert not NO_EMULATION.version
+    assert EMULATIONS[DEFAULT_VERSION].gates is NO_EMULATION.gates
+    for row in DIFFERENCES:
+        later = row.since != MEND and row.since > DEFAULT_VERSION
+        assert (row in NO_EMULATION.off) is (later and not row.mends), row.name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_can_be_the_default(version: str) -> None:
+    facts = without_emulation(version)
+    assert facts.gates is EMULATIONS[version].gates
+    assert facts.plugins is EMULATIONS[version].plugins
+    assert facts.events == {}
+    assert {row for row in DIFFERENCES if row.since == MEND} & set(facts.off) == set()
+    assert facts.rules.looks_before_binding
 
 
 def points_of(plugin: str, emulated_version: str) -> list[str]:

@@ -75,6 +75,39 @@ def test_all_gates_of_pod_groups_may_be_on_together() -> None:
     assert all(map(gates.is_enabled, names))
 
 
+def test_gate_that_a_version_removed_is_refused_with_the_version_that_removed_it() -> None:
+    given = {"DynamicResourceAllocation": True, "PodGroupPreemptionPolicy": True, "SidecarContainers": True}
+    with pytest.raises(ConfigurationError) as caught:
+        default_configuration(emulated_version="1.38", feature_gates=given)
+    for text in (
+        "unrecognized feature gate: DynamicResourceAllocation: kube-scheduler 1.38 removed it, and decides"
+        " as if it were true; leave it out",
+        "unrecognized feature gate: PodGroupPreemptionPolicy: kube-scheduler 1.38 removed it, and decides"
+        " as GenericWorkload says; leave it out",
+        "unrecognized feature gate: SidecarContainers: kube-scheduler 1.37 removed it, and decides"
+        " as if it were true; leave it out",
+    ):
+        assert text in caught.value.text
+
+
+def test_removed_gate_keeps_its_behaviour() -> None:
+    gates = default_configuration(emulated_version="1.38").gates
+    assert gates.is_enabled("DynamicResourceAllocation")
+    assert not gates.is_enabled("PodGroupPreemptionPolicy")
+    groups = default_configuration(emulated_version="1.38", feature_gates={"GenericWorkload": True}).gates
+    assert groups.is_enabled("PodGroupPreemptionPolicy")
+
+
+def test_gate_that_1_38_locked_can_be_set_to_its_value_only() -> None:
+    default_configuration(emulated_version="1.38", feature_gates={"DRADeviceBindingConditions": True})
+    with pytest.raises(
+        ConfigurationError,
+        match="cannot set feature gate DRADeviceBindingConditions to false, feature is locked to true",
+    ):
+        default_configuration(emulated_version="1.38", feature_gates={"DRADeviceBindingConditions": False})
+    default_configuration(feature_gates={"DRADeviceBindingConditions": False})
+
+
 _ALPHA_OFF = FeatureGate(False, Stage.ALPHA)
 _BETA_ON = FeatureGate(True, Stage.BETA)
 _GA = FeatureGate(True, Stage.GA)

@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize(
 
 
 def test_each_version_has_its_rules() -> None:
-    assert NO_EMULATION.rules is RULES_1_37
+    assert NO_EMULATION.rules == RULES_1_37
     assert EMULATIONS["1.37"].rules == replace(
         RULES_1_37, counts_empty_budgets=False, looks_before_binding=False
     )

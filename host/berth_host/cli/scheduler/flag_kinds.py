@@ -14,7 +14,7 @@ from typing import Final
 
 from berth_sdk.duration import SECOND_NS, parse_duration
 
-from berth_host.config.emulation import EMULATIONS
+from berth_host.config.emulation import DEFAULT_VERSION, EMULATIONS
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -145,7 +145,8 @@ def _emulated(text: str) -> tuple[str, ...]:
 
 
 def _alternatives() -> str:
-    return " or ".join(f"{_KUBE}={version}" for version in EMULATIONS)
+    *first, last = (f"{_KUBE}={version}" for version in EMULATIONS)
+    return f"{', '.join(first)} or {last}"
 
 
 def _component_version(text: str) -> tuple[str, str]:
@@ -180,8 +181,8 @@ GATES: Final = FlagKind("GATE=true|false,...", _gates, adds=True, check=_gates_o
 
 EMULATED: Final = FlagKind("kube=MAJOR.MINOR", _emulated, adds=True, check=_one_version)
 EMULATED_HELP: Final = (
-    "Decide as this version of kube-scheduler, kube=1.36 or kube=1.37;"
-    " without the flag as 1.37, with its faults corrected."
+    f"Decide as this version of kube-scheduler, {_alternatives()};"
+    f" without the flag as {DEFAULT_VERSION}, with its faults corrected."
 )
 
 
