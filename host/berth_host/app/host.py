@@ -19,6 +19,7 @@ from berth_host.attach.attachments import Condition
 from berth_host.cluster.port import ClusterPort, WatchEvent
 from berth_host.cluster.watching import ChangeFeed
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.cycle.collector import uncollected
 from berth_host.endpoints.pages import ReportsShadow
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
@@ -72,8 +73,9 @@ class Host(HostParts):
         """
         await self.clients.reconcile()
         await self._attach(stands_by=stands_by)
-        await self.watching.follow(self.feed.handle)
-        await self.synchronise()
+        with uncollected():
+            await self.watching.follow(self.feed.handle)
+            await self.synchronise()
 
     async def adopt_cluster(self, feed: ChangeFeed, *, stands_by: bool = False) -> None:
         """Connect as `connect` does, without a list of the cluster: `feed` passes the changes of the host

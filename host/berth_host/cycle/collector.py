@@ -7,7 +7,7 @@ Nearly all objects are the cluster's state, which is no garbage. Therefore:
   full collection: the first idle moment removes the garbage among these objects;
 - automatic full collections are off;
 - a full collection runs after IDLE_S without an attempt, or after OVERDUE_S of work without a pause;
-- Python collects young objects as usual.
+- Python collects young objects as usual, but not while the cluster is first listed (`uncollected`).
 
 `Host` uses a `Collector` from its start to its stop. The settings hold for the whole process: the last
 host restores them.
@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Final
 
 IDLE_S: Final = 5.0
@@ -31,6 +32,12 @@ OVERDUE_S: Final = 60.0
 """Real seconds after which a full collection runs without an idle moment. It takes 1 % of the time at most.
 In `berth bench soak` the host never idles, and failed calls leave cycles of objects.
 """
+UNCOLLECTED_S: Final = 60.0
+"""Real seconds for which the first lists run without collections. Lists leave hardly any garbage, but an API
+server that does not answer leaves some with every try.
+"""
+MANY: Final = 100_000
+"""The number of new containers, as Python counts them for its collections, that are frozen."""
 _YOUNG: Final = 10_000
 _MIDDLE: Final = 20
 _NEVER: Final = 2**30
@@ -45,6 +52,28 @@ def collect_from_now_on() -> None:
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, gc.get_threshold()[2])
     gc.enable()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Turn automatic collections off for the block, for at most UNCOLLECTED_S; then freeze its objects, if
+    they are many.
+
+    For the first lists of a cluster. Nearly all of their objects stay, and each collection would visit those
+    that came before. Without `gc.freeze`, the next collection of young objects would visit all.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    again = asyncio.get_running_loop().call_later(UNCOLLECTED_S, gc.enable)
+    try:
+        yield
+    finally:
+        again.cancel()
+        if gc.get_count()[0] >= MANY:
+            gc.freeze()
+        gc.enable()
 
 
 class Collector:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 
 import pytest
 from berth_host.cycle import collector
-from berth_host.cycle.collector import Collector, collect_from_now_on
+from berth_host.cycle.collector import Collector, collect_from_now_on, uncollected
 
 
 class Attempts:
@@ -126,3 +127,35 @@ def test_collections_go_on_after_the_imports_without_what_was_imported(
     finally:
         gc.enable()
         gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize("count", [collector.MANY, collector.MANY - 1])
+async def test_first_lists_are_not_collected_and_many_objects_are_frozen_before_the_next_collection(
+    count: int, collections: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "get_count", lambda: (count, 0, 0))
+    enable = gc.enable
+
+    def enabled() -> None:
+        collections.append("enable")
+        enable()
+
+    monkeypatch.setattr(gc, "enable", enabled)
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert collections == (["freeze", "enable"] if count == collector.MANY else ["enable"])
+
+
+async def test_collections_begin_again_where_the_first_lists_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collector, "UNCOLLECTED_S", 0.0)
+    with pytest.raises(RuntimeError), uncollected():
+        await asyncio.sleep(0.01)
+        assert gc.isenabled()
+        raise RuntimeError
+    assert gc.isenabled()
