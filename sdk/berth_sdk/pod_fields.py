@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
+from berth_sdk.parsing.pod_spec import is_token_volume
 from berth_sdk.pod import Pod
-from berth_sdk.signature import is_token_volume, spec_wishes, wishes
+from berth_sdk.signature import spec_wishes, wishes
 
 Read: TypeAlias = Callable[[Pod], Hashable]
 
@@ -75,7 +76,7 @@ def _requests(pod: Pod) -> Hashable:
 
 
 def _volumes(pod: Pod) -> Hashable:
-    volumes = [one for one in pod.spec.get("volumes") or () if not is_token_volume(one.get("name"))]
+    volumes = [one for one in pod.spec.get("volumes") or () if not is_token_volume(one)]
     return repr(volumes), pod.claims
 
 

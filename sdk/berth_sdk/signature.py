@@ -8,16 +8,13 @@ place of the spec. The digests of the two forms always differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from berth_sdk.parsing.pod_spec import shared_by_siblings
 from berth_sdk.pod import Pod
 
 _DIGEST_BYTES: Final = 16
-# The API server's admission gives each pod a token volume with a random name. The volume does not limit where
-# the pod can run, but would make all pods different.
-_TOKEN_VOLUME: Final = "kube-api-access-"
 
 
 def signature(pod: Pod) -> bytes:
@@ -84,21 +81,10 @@ def _text_of_spec(pod: Pod) -> str:
     """Return the text of the pod's spec, made once for all pods that have the same spec."""
     read = pod.shared_spec
     if read is None:
-        return repr(_spec_wishes(pod.spec))
+        return repr(shared_by_siblings(pod.spec))
     if read.wishes is None:
-        read.wishes = repr(_spec_wishes(pod.spec))
+        read.wishes = repr(shared_by_siblings(pod.spec))
     return read.wishes
-
-
-def _spec_wishes(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    wishes = {key: value for key, value in spec.items() if key not in ("nodeName", "volumes")}
-    wishes["volumes"] = [
-        volume for volume in spec.get("volumes") or () if not is_token_volume(volume.get("name"))
-    ]
-    for key in ("containers", "initContainers", "ephemeralContainers"):
-        if key in wishes:
-            wishes[key] = [_container_wishes(container) for container in wishes[key] or ()]
-    return wishes
 
 
 def _own_claims(pod: Pod) -> tuple[Any, ...]:
@@ -106,19 +92,6 @@ def _own_claims(pod: Pod) -> tuple[Any, ...]:
     claims.
     """
     return pod.claims, pod.generated_claims if pod.spec.get("resourceClaims") else ()
-
-
-def _container_wishes(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    mounts = container.get("volumeMounts")
-    if not mounts:
-        return container
-    kept = [mount for mount in mounts if not is_token_volume(mount.get("name"))]
-    return {**container, "volumeMounts": kept}
-
-
-def is_token_volume(name: Any) -> bool:
-    """Return True if a volume of this name holds the token of the pod's service account."""
-    return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
 
 
 def _summary_wishes(pod: Pod) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -22,6 +22,8 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """The size of all specs that are kept, as `marshal` writes them."""
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
+_TOKEN_VOLUME: Final = "kube-api-access-"
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +82,53 @@ class PodSpec:
         """Return the parsed spec. `status`: of a pod on a node, whose resizes count; None for other pods.
         `resizes_by_container`: as for `pod_requests.requests_of`.
 
-        The node name has no effect: a pod has the same `PodSpec` before and after its binding. Raises
-        ObjectError, AttributeError, TypeError or KeyError for a malformed field.
+        The node name has no effect: a pod has the same `PodSpec` before and after its binding. Nor has the
+        random name of the volume with the pod's token. Raises ObjectError, AttributeError, TypeError or
+        KeyError for a malformed field.
         """
         if status and has_resizes(spec, status):
             return _read(spec, status, resizes_by_container=resizes_by_container)
-        if "nodeName" in spec:
-            spec = {key: value for key, value in spec.items() if key != "nodeName"}
         try:
-            key = marshal.dumps(cast("dict[str, Any]", spec), _EXACT)
+            key = marshal.dumps(cast("dict[str, Any]", shared_by_siblings(spec)), _EXACT)
         except ValueError:
             return _read(spec, None)  # has values that JSON does not have
         return known_specs.get(key) or known_specs.add(key, _read(spec, None))
+
+
+def is_token_volume(volume: Mapping[str, Any]) -> bool:
+    """Return True if a volume holds the token of the pod's service account, and nothing else.
+
+    The API server's admission gives each pod such a volume, with a random name. It does not limit where the
+    pod can run, but would make all pods different. Any user may give this name to a volume of another kind.
+    """
+    name = volume.get("name")
+    if not isinstance(name, str) or not name.startswith(_TOKEN_VOLUME):
+        return False
+    return "projected" in volume and len(volume) == 2
+
+
+def shared_by_siblings(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a spec that the pods of one controller share: all but the node, and the token
+    volumes with their mounts.
+    """
+    tokens = {one["name"] for one in spec.get("volumes") or () if is_token_volume(one)}
+    if not tokens:
+        return (
+            {key: value for key, value in spec.items() if key != "nodeName"} if "nodeName" in spec else spec
+        )
+    shared = {key: value for key, value in spec.items() if key not in ("nodeName", "volumes")}
+    shared["volumes"] = [one for one in spec["volumes"] if one.get("name") not in tokens]
+    for key in _CONTAINERS:
+        if shared.get(key):
+            shared[key] = [_without_mounts(one, tokens) for one in shared[key]]
+    return shared
+
+
+def _without_mounts(container: Mapping[str, Any], tokens: Collection[str]) -> Mapping[str, Any]:
+    mounts = container.get("volumeMounts")
+    if not mounts:
+        return container
+    return {**container, "volumeMounts": [one for one in mounts if one.get("name") not in tokens]}
 
 
 class _KnownSpecs(OrderedDict[bytes, PodSpec]):

@@ -33,6 +33,44 @@ def test_pods_of_one_template_share_the_parsed_spec() -> None:
     assert signature(first) == signature(second)
 
 
+def with_token(name: str, volume: str, **more: Any) -> Pod:
+    """A pod as admission makes it: with a token volume that every container mounts."""
+    mounts = [{"name": volume, "mountPath": "/token"}, {"name": "data", "mountPath": "/data"}]
+    spec = {
+        **SPEC,
+        "containers": [{**SPEC["containers"][0], "volumeMounts": mounts}],
+        "initContainers": [{"name": "first", "image": "i"}],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": volume, **(more or {"projected": {}})}],
+    }
+    return pod(name, spec)
+
+
+def test_token_volumes_part_no_pods() -> None:
+    first, second = with_token("a", "kube-api-access-x7k2p"), with_token("b", "kube-api-access-9q1ze")
+    assert second.shared_spec is first.shared_spec
+    assert signature(first) == signature(second)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"awsElasticBlockStore": {"volumeID": "{}"}},
+        {"image": {"reference": "{}"}},
+        {"persistentVolumeClaim": {"claimName": "{}"}},
+        {"projected": {}, "image": {"reference": "{}"}},
+    ],
+    ids="-".join,
+)
+def test_volume_of_another_kind_under_the_name_of_a_token_parts_pods(source: dict[str, Any]) -> None:
+    def named(name: str) -> Pod:
+        filled = {kind: dict.fromkeys(fields, name) for kind, fields in source.items()}
+        return with_token(name, f"kube-api-access-{name}", **filled)
+
+    first, second = named("one"), named("two")
+    assert second.shared_spec is not first.shared_spec
+    assert signature(first) != signature(second)
+
+
 def test_bound_and_pending_pods_share_the_parsed_spec() -> None:
     waiting = pod("a", SPEC)
     bound = pod("a", SPEC | {"nodeName": "n1"}, phase="Running", conditions=[{"type": "PodScheduled"}])
