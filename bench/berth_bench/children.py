@@ -72,8 +72,8 @@ def in_child(
         if child.is_alive():
             child.terminate()
         mine.close()
-    if problem:
-        raise WorkloadError(problem)
+    if problem is not None:
+        raise problem
     done: R = result
     return done
 
@@ -98,18 +98,18 @@ def _child(
     verbose: bool,
     on_uvloop: bool,
 ) -> None:
-    """Run the work and send (the result, ""), or (None, the problem)."""
+    """Run the work and send (the result, None), or (None, the error)."""
     _end_with_parent()
     # The output of plugins is not part of the result.
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), 1)
     log.configure(log.EVERY_ATTEMPT if verbose else "ERROR", for_people=True)
     try:
-        theirs.send((event_loop.run(work(), on_uvloop=on_uvloop), ""))
+        theirs.send((event_loop.run(work(), on_uvloop=on_uvloop), None))
     except WorkloadError as err:
-        theirs.send((None, str(err)))
+        theirs.send((None, err))
     except (ConfigurationError, PluginLoadError, OSError) as err:
-        theirs.send((None, f"{title}: {err}"))
+        theirs.send((None, WorkloadError(f"{title}: {err}")))
     except KeyboardInterrupt:
         pass  # the parent receives the signal too, and reports it
     finally:

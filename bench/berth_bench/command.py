@@ -21,7 +21,7 @@ from berth_host.cli.input_errors import fail, reported
 from berth_host.cli.options import PATH, emulated_version_option, no_convert_option, verbose_option
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
-from berth_sim.commands.strictness import conclude, is_strict, strict_option
+from berth_sim.commands.strictness import conclude, strict_option
 
 from berth_bench import openb, own
 from berth_bench.attach.command import attach
@@ -30,7 +30,7 @@ from berth_bench.faults.command import faults
 from berth_bench.hostile.command import hostile
 from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
 from berth_bench.result import Result
-from berth_bench.running import Settings, WorkloadError, loaded, resized
+from berth_bench.running import NotAttachedError, Settings, WorkloadError, loaded, resized
 from berth_bench.scheduler_perf import upstream
 from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.simulate.command import simulate
@@ -261,12 +261,14 @@ def _run(
             loaded(workload, own_settings)  # report a bad configuration before anything runs
     more = _more_arguments(options | {"nodes": options.get("nodes") or shown_nodes})
     results: list[Result] = []
+    absent: list[str] = []
     for number, (workload, own_settings) in enumerate(runs, start=1):
         _say_progress(number, len(runs), workload.name)
         try:
             result = run_in_child(workload, own_settings)
         except WorkloadError as err:
             click.echo(f"berth bench: {err}", err=True)
+            absent += [err.plugin] if isinstance(err, NotAttachedError) else []
             continue
         results.append(replace(result, config=own_settings.config) if len(configs) > 1 else result)
         if options.get("output") in STRUCTURED:
@@ -275,11 +277,13 @@ def _run(
             click.echo(streamed(result.as_json(command), options["output"]), nl=False)
             sys.stdout.flush()
     _report(results, options)
+    failed_plugins = [*absent, *(text for result in results for text in result.failed_plugins)]
+    could_run = len(results) + len(absent) == len(runs)
+    if could_run:
+        lapses = [lapse for result in results for lapse in result.lapses]
+        conclude(lapses, list(dict.fromkeys(failed_plugins)), strict=options.get("strict"))
     if len(results) < len(runs):
         sys.exit(FAILED)
-    conclude(
-        [lapse for result in results for lapse in result.lapses], strict=is_strict(options.get("strict"))
-    )
 
 
 def _report(results: Sequence[Result], options: dict[str, Any]) -> None:

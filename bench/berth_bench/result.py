@@ -95,8 +95,8 @@ class Result:
     """The result of one workload. `threshold`: pods/s, None: the workload has none. `notes`: further
     information, a sentence each. `gpu_share`: the share of the nodes' GPUs in use at the end (0..1), None:
     not measured. `config`: the configuration file, if several were given. `lapses`: rules of the
-    configuration that did not always run; the notes contain them too. `levels`: samples of the op `runPods`;
-    empty without one.
+    configuration that did not always run; the notes contain them too. `failed_plugins`: required plugins that
+    never answered or were quarantined. `levels`: samples of the op `runPods`; empty without one.
     """
 
     workload: str
@@ -106,6 +106,7 @@ class Result:
     gpu_share: float | None = None
     config: str = ""
     lapses: tuple[str, ...] = ()
+    failed_plugins: tuple[str, ...] = ()
     levels: tuple[Level, ...] = ()
 
     @property

@@ -25,7 +25,7 @@ from berth_sdk.quantity import nano_value
 from berth_sim.cluster.claim_controller import GROUP_CLAIMS_GATE, ClaimController
 from berth_sim.cluster.server import ApiServer
 from berth_sim.commands import simulation
-from berth_sim.commands.lapses import lapses_of, remarks_of
+from berth_sim.commands.lapses import failed_plugins_of, lapses_of, remarks_of
 
 from berth_bench import feature_mocks
 from berth_bench.actions import Actions, OpError
@@ -38,6 +38,17 @@ from berth_bench.workload import CreateNodes, Workload
 
 class WorkloadError(Exception):
     """A workload could not be run to its end; the text names the workload and the reason."""
+
+
+class NotAttachedError(WorkloadError):
+    """A required plugin is not attached. `plugin`: which, and why, as a sentence."""
+
+    def __init__(self, text: str, plugin: str) -> None:
+        self.plugin = plugin
+        super().__init__(text, plugin)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +153,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
             threshold=workload.threshold,
             notes=(*workload.notes, *actions.notes, *_warnings(host)),
             lapses=tuple(lapses_of(host)),
+            failed_plugins=tuple(failed_plugins_of(host)),
             levels=tuple(actions.levels),
             gpu_share=_share_in_use(server, workload.gpu_resource) if workload.gpu_resource else None,
         )
@@ -189,7 +201,13 @@ class _Switch:
 
 
 def _check_attached(host: Host, workload: Workload) -> None:
-    """Raise WorkloadError if a plugin is not attached: the figures would not include it."""
+    """Raise WorkloadError if a plugin is not attached: the figures would not include it.
+
+    NotAttachedError for a required one.
+    """
+    absent = failed_plugins_of(host)
+    if absent:
+        raise NotAttachedError(f"{workload.name}: {absent[0]}", absent[0])
     for condition in host.attachments.attached_places.conditions():
         if condition.state is not State.ACTIVE:
             names = ", ".join(condition.plugins)

@@ -21,6 +21,7 @@ from berth_host.cli.rendering.terminal import Terminal
 from berth_sim.commands.rendering.report import costs_text, pending_lines
 from berth_sim.commands.report import PendingPod, Placement
 from berth_sim.commands.simulation import Finished, Prepared, Request, prepare, run
+from berth_sim.commands.strictness import NEGLECTED
 from berth_sim.commands.why import explain
 
 CLUSTER: Final = "examples/demo/cluster"
@@ -73,6 +74,9 @@ def main() -> int:
         return INTERRUPTED
     say_costs(done)
     say_what_next()
+    if done.failed_plugins:
+        print("; ".join(done.failed_plugins), file=sys.stderr)
+        return NEGLECTED
     return 0
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from berth_bench import own, running
 from berth_bench.result import Result
-from berth_bench.running import Settings, WorkloadError, resized
+from berth_bench.running import NotAttachedError, Settings, WorkloadError, resized
 from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.workload import CreateNodes, Workload
 from berth_host.config.errors import ConfigurationError
@@ -359,7 +359,7 @@ async def test_served_plugin_that_does_not_start_ends_the_workload(
     command = [sys.executable, "-c", "raise SystemExit('no licence')"]
     own["plugins"] = [{"name": "Mine", "command": command}]
     config.write_text(yaml.safe_dump_all([scheduler, own]))
-    with pytest.raises(WorkloadError, match=r"C/w: plugin Mine .* is not attached: "):
+    with pytest.raises(NotAttachedError, match=r"C/w: required plugin Mine never answered: .*no licence"):
         await ran(case(nodes(1), measured(1)), tmp_path, config=str(config))
 
 

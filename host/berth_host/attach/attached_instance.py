@@ -267,6 +267,7 @@ class Standing:
         for name, conduct in self.conducts.items():
             plugin = self._plugins[name]
             if conduct.quarantine:
+                plugin.quarantine = conduct.quarantine
                 plugin.choose(f"is in quarantine: it {conduct.quarantine}")
             else:
                 plugin.choose("")

@@ -96,6 +96,8 @@ class AttachedPlugin:
         self.wanted = wanted
         self.outbox = outbox
         self.absence = "is not attached yet"
+        self.quarantine = ""
+        """Why the last instance that was quarantined was; empty: none was."""
         self.stood_by_at: set[object] = set()
         """The attachments in STANDBY, which this host attaches when it leads."""
         self._ends = False

@@ -58,11 +58,13 @@ class CallStats:
 class PluginStats:
     """All calls of one plugin, over its profiles and attachments."""
 
-    __slots__ = ("_calls", "counts_alike", "plugin", "violations")
+    __slots__ = ("_calls", "counts_alike", "last_failure", "plugin", "violations")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
         self.violations = 0
+        self.last_failure = ""
+        """The text of the last call without a usable answer; empty: there was none."""
         self.counts_alike = False
         """True to count calls about equal pods, for a plugin that keeps no answers. Set before the first
         call.
@@ -75,6 +77,12 @@ class PluginStats:
         if stats is None:
             stats = self._calls[rpc] = CallStats()
         return stats
+
+    @property
+    def never_answered(self) -> bool:
+        """True if there were calls, and none of them had a usable answer."""
+        calls = self._calls.values()
+        return any(one.calls for one in calls) and all(one.failed >= one.calls for one in calls)
 
     def items(self) -> list[tuple[str, CallStats]]:
         """Return pairs (call, figures), in the order of first use."""

@@ -409,6 +409,7 @@ class PluginRelay:
         stats = self._stats.of(call.rpc)
         stats.failures[failure.outcome] += 1
         stats.policies[policy.value] += 1
+        self._stats.last_failure = str(failure)
         if isinstance(failure, PluginProtocolError):
             self._stats.violations += 1
         if cycle is not None and policy is not Policy.FAIL:

@@ -402,7 +402,9 @@ class ScoreRangeError(PluginProtocolError):
 
     def __init__(self, plugin: str, call: str, score: int) -> None:
         self.score = score
-        super().__init__(plugin, call, f"answered the score {score}")
+        super().__init__(
+            plugin, call, f"answered the score {score}, valid are {MIN_NODE_SCORE}..{MAX_NODE_SCORE}"
+        )
 
     @property
     def text(self) -> str:

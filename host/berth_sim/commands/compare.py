@@ -27,7 +27,7 @@ from berth_sim.commands.comparison import comparison_of
 from berth_sim.commands.rendering.comparison import comparison_text
 from berth_sim.commands.simulate import INPUT_OPTIONS, RUN_OPTIONS, finished, prepared, say
 from berth_sim.commands.simulation import Finished, Prepared
-from berth_sim.commands.strictness import conclude, is_strict
+from berth_sim.commands.strictness import conclude
 
 DIFFERENT: Final = 1
 DEFAULT: Final = "the default configuration"
@@ -123,7 +123,11 @@ def compare(
     else:
         terminal = Terminal.of(sys.stdout)
         click.echo(comparison_text(found, terminal), nl=False, color=terminal.has_colour)
-    conclude(tuple(dict.fromkeys((*first.lapses, *second.lapses))), strict=is_strict(options["strict"]))
+    conclude(
+        tuple(dict.fromkeys((*first.lapses, *second.lapses))),
+        tuple(dict.fromkeys((*first.failed_plugins, *second.failed_plugins))),
+        strict=options["strict"],
+    )
     sys.exit(DIFFERENT if found.differs else 0)
 
 

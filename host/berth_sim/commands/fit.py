@@ -24,7 +24,7 @@ from berth_host.explain.pod_fit import DrainAnswer, PodFit
 from berth_host.questions.questions import Question
 
 from berth_sim.commands.simulate import finished, prepared, simulation_options
-from berth_sim.commands.strictness import conclude, is_strict
+from berth_sim.commands.strictness import conclude
 from berth_sim.manifests.pod_file import pod_in
 
 DOES_NOT_FIT: Final = 3
@@ -88,7 +88,7 @@ def _answer(question: Question[PodFit | DrainAnswer], options: Mapping[str, Any]
         sys.exit(INTERRUPTED)
     if problems:
         fail(problems[0])
-    conclude(done.lapses, strict=is_strict(options["strict"]))
+    conclude(done.lapses, done.failed_plugins, strict=options["strict"])
     return found[0]
 
 

@@ -42,6 +42,36 @@ def lapses_of(host: Host) -> list[str]:
     return [*_absent(host), *_failed(host)]
 
 
+def failed_plugins_of(host: Host) -> list[str]:
+    """Return the required plugins that never answered or were quarantined, and why; one sentence each.
+
+    A plugin that no pod concerned has no calls, and is not among them if it is attached.
+    """
+    optional = {plugin.name for plugin in host.configuration.berth.plugins if not plugin.required}
+    found = {
+        name: f"was put into quarantine: it {plugin.quarantine}"
+        for name, plugin in host.attachments.attached_places.plugins.items()
+        if plugin.quarantine
+    }
+    for condition in host.attachments.attached_places.conditions():
+        for name, reason in condition.unusable.items():
+            found.setdefault(name, reason)
+        if condition.state not in (*ATTACHED, *NOT_NEEDED):
+            for name in condition.plugins:
+                if not _has_answered(host, name):
+                    found.setdefault(name, f"never answered: {condition.reason or condition.state.value}")
+    for name, stats in host.clients.stats.items():
+        if stats.never_answered:
+            found.setdefault(name, f"never answered: {stats.last_failure}")
+    return [f"required plugin {name} {why}" for name, why in found.items() if name not in optional]
+
+
+def _has_answered(host: Host, name: str) -> bool:
+    """Return True if a call of the plugin had a usable answer, as of one that was lost later."""
+    stats = host.clients.stats.get(name)
+    return stats is not None and any(one.failed < one.calls for _, one in stats.items())
+
+
 def remarks_of(host: Host) -> list[str]:
     """Return remarks of plugins that are no lapses, one sentence each. A plugin in the host's process that
     answers late is heard all the same: its rules ran.

@@ -119,7 +119,7 @@ def simulate(output: str, **options: Any) -> None:
     if done.report.summary.is_interrupted:
         click.echo("interrupted: the report covers the pods decided so far", err=True)
         sys.exit(INTERRUPTED)
-    conclude(done.lapses, strict=is_strict(options["strict"]))
+    conclude(done.lapses, done.failed_plugins, strict=options["strict"])
     if options["fail_on_pending"] and done.report.pending:
         sys.exit(STAYED_PENDING)
 

@@ -32,7 +32,7 @@ from berth_sim.cluster.claim_controller import GROUP_CLAIMS_GATE, ClaimControlle
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer
 from berth_sim.cluster.volume_controller import VolumeController
-from berth_sim.commands.lapses import lapses_of, remarks_of
+from berth_sim.commands.lapses import failed_plugins_of, lapses_of, remarks_of
 from berth_sim.commands.outcome import Run, Witness, report_of
 from berth_sim.commands.report import PluginCost, Report
 from berth_sim.commands.waits import tell_waits
@@ -91,7 +91,7 @@ class Prepared:
 class Finished:
     """A finished run: the report, the host with its diagnoses, and the cluster after the run.
 
-    `lapses`: see `lapses_of`. `remarks`: see `remarks_of`.
+    `lapses`: see `lapses_of`. `remarks`: see `remarks_of`. `failed_plugins`: see `failed_plugins_of`.
     """
 
     report: Report
@@ -100,6 +100,7 @@ class Finished:
     costs: Sequence[PluginCost]
     lapses: Sequence[str]
     remarks: Sequence[str]
+    failed_plugins: Sequence[str] = ()
 
 
 def prepare(request: Request) -> Prepared:
@@ -183,11 +184,12 @@ async def run(
             report = report_of(prepared.server, prepared.loaded, _witness(prepared, host), run_figures)
             costs = costs_of(host)
             lapses, remarks = list(run_figures.lapses), remarks_of(host)
+            failed_plugins = failed_plugins_of(host)
             if before_stop is not None and not is_interrupted:
                 await before_stop(host)
     finally:
         unsubscribe()
-    return Finished(report, host, prepared.server, costs, lapses, remarks)
+    return Finished(report, host, prepared.server, costs, lapses, remarks, failed_plugins)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from berth_sdk.pod import Pod
 
 from berth_sim.commands.simulate import finished, prepared, simulation_options
 from berth_sim.commands.simulation import Finished
-from berth_sim.commands.strictness import conclude, is_strict
+from berth_sim.commands.strictness import conclude
 
 
 @click.command()
@@ -65,7 +65,7 @@ def why(pod: str, output: str, **options: Any) -> None:
     if done.report.summary.is_interrupted:
         click.echo("interrupted: this is the state so far", err=True)
         sys.exit(INTERRUPTED)
-    conclude(done.lapses, strict=is_strict(options["strict"]))
+    conclude(done.lapses, done.failed_plugins, strict=options["strict"])
 
 
 def _why_group(word: str, name: str, output: str, options: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def _why_group(word: str, name: str, output: str, options: dict[str, Any]) -> No
     if done.report.summary.is_interrupted:
         click.echo("interrupted: this is the state so far", err=True)
         sys.exit(INTERRUPTED)
-    conclude(done.lapses, strict=is_strict(options["strict"]))
+    conclude(done.lapses, done.failed_plugins, strict=options["strict"])
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:

@@ -28,9 +28,10 @@ _GRACE_S: Final = 10.0
 def serve_reloading(words: Sequence[str], names: Iterable[str]) -> int:
     """Serve until a signal ends this process. `words`: the command line, with FLAG. Returns the exit code."""
     command = [sys.executable, "-m", "berth_sdk", *without_flag(words)]
+    names = tuple(names)
     folders = watched(names)
     if not folders:
-        print(f"berth-sdk serve: {FLAG} finds no file of {', '.join(names)} to watch", file=sys.stderr)
+        print(f"berth-sdk serve: {FLAG} finds no file to watch: {not_found(names)}", file=sys.stderr)
         return 2
     stops: SimpleQueue[int] = SimpleQueue()  # a handler may put to it at any moment
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -82,6 +83,23 @@ def watched(names: Iterable[str]) -> set[Path]:
         elif spec is not None and spec.origin and Path(spec.origin).is_file():
             found.add(Path(spec.origin).absolute())
     return found
+
+
+def not_found(names: Iterable[str]) -> str:
+    """Return which module of each of these plugins is not found, and what to do."""
+    known = {entry.name: entry.module for entry in entry_points(group=GROUP)}
+    problems = []
+    for name in names:
+        module = name.partition(":")[0] if ":" in name else known.get(name, "")
+        if module:
+            top = module.partition(".")[0]
+            problems.append(
+                f"there is no module {top} in {Path.cwd()}, on PYTHONPATH or installed: start the command in"
+                f" the folder of {top}, or put that folder on PYTHONPATH"
+            )
+        else:
+            problems.append(f"no installed plugin is named {name}: to name a class, write module:Class")
+    return "; ".join(problems)
 
 
 def stamps(folders: Iterable[Path]) -> Mapping[str, tuple[int, int]]:

@@ -254,7 +254,8 @@ async def test_score_101_ends_the_cycle_in_kube_schedulers_words_or_counts_for_n
     assert outcome.normalized.tolist() == [0, 0, 0]
     assert neutral.stats.violations == 1
     (note,) = cycle.account.notes
-    assert note == 'without plugin "Final" at Score: it answered the score 101 (policy: Neutral)'
+    said = "it answered the score 101, valid are 0..100 (policy: Neutral)"
+    assert note == f'without plugin "Final" at Score: {said}'
 
 
 class TwoStep(Scorer):

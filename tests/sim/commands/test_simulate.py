@@ -344,7 +344,7 @@ def test_output_of_a_plugin_is_not_in_the_result(run: Run, write: Write) -> None
     scheduler, own = in_process(Talkative="support.cli_plugins:Talkative")
     own["plugins"][0]["points"] = {"score": {"policy": "Neutral"}}
     config = write(scheduler, own, name="config.yaml")
-    result = run("simulate", "-f", path, "--config", config, "-o", "json")
+    result = run("simulate", "-f", path, "--config", config, "-o", "json", "--no-strict")
     assert placed(result).keys() == {"default/web"}
     assert "debugging" in result.stderr
 

@@ -26,3 +26,22 @@ def test_lapses_end_a_strict_command(capsys: pytest.CaptureFixture[str]) -> None
     assert caught.value.code == NEGLECTED
     conclude(["plugin A failed"], strict=False)
     assert "with --strict this is exit code 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("strict", "ends"), [(None, True), (True, True), (False, False)])
+def test_required_plugin_that_did_nothing_ends_a_command_unless_no_strict_is_given(
+    strict: bool | None, ends: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = ["required plugin A never answered: no such file"]
+    if not ends:
+        conclude(["plugin A failed"], failed, strict=strict)
+        assert "with --strict this is exit code 4" in capsys.readouterr().err
+        return
+    with pytest.raises(SystemExit) as caught:
+        conclude(["plugin A failed"], failed, strict=strict)
+    assert caught.value.code == NEGLECTED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "required plugin A never answered: no such file; correct it, set `required: false` to place pods"
+        " without it, or give --no-strict: exit code 4"
+    )
