@@ -111,6 +111,7 @@ envtest:
 	@sh tests/cluster/envtest/build.sh
 	@sh tests/deploy/promtool.sh
 	@sh tests/host/ui/chromium.sh
+	@sh tests/contract/protoc.sh
 
 e2e: $(STAMP)
 	@sh tests/cluster/envtest/build.sh e2e

@@ -34,8 +34,9 @@ class Copy:
         self.nodes: dict[int, dict[str, Any]] = {}
         self.objects: dict[tuple[str, str, str], int] = {}
 
-    def take(self, deltas: Sequence[pb.StateDelta], *, full: bool) -> str:
+    def take(self, deltas: Sequence[pb.StateDelta]) -> str:
         """Apply the chunks of one delta; return "applied", "held" or "missing"."""
+        full = not deltas[0].HasField("base")
         target = _version(deltas[0].target)
         if self.version == target and not full:
             return "held"
@@ -148,12 +149,12 @@ def _cases() -> list[dict[str, Any]]:
         ("objects of a declared resource", _objects()),
         ("a full state drops the objects that it lacks", _objects_of_full_states()),
         ("SyncState drops the objects that a full state lacks", _objects_of_full_streams()),
-        ("SyncState in three chunks", [_chunks(full=True)]),
+        ("SyncState in three chunks", [_chunks()]),
         ("SyncState with one node in several pieces", [_pieces()]),
-        ("SyncState with a delta", [full, _sync(False, step)]),
-        ("SyncState with a delta on another base: need_full", [full, _sync(False, removal)]),
-        ("SyncState with wrong sums: need_full", [full, _sync(True, _delta(None, 9, _node(0, 9, "x")))]),
-        ("a full SyncState replaces a copy at the same version", [full, _sync(True, full)]),
+        ("SyncState with a delta", [full, _sync(step)]),
+        ("SyncState with a delta on another base: need_full", [full, _sync(removal)]),
+        ("SyncState with wrong sums: need_full", [full, _sync(_delta(None, 9, _node(0, 9, "x")))]),
+        ("a full SyncState replaces a copy at the same version", [full, _sync(full)]),
     ]
     return [{"name": name, "steps": _steps(steps)} for name, steps in rows]
 
@@ -162,10 +163,10 @@ def _steps(steps: Sequence[pb.StateDelta | list[state_pb2.SyncStateRequest]]) ->
     copy, found = Copy(), []
     for step in steps:
         if isinstance(step, pb.StateDelta):
-            outcome = copy.take([step], full=not step.HasField("base"))
+            outcome = copy.take([step])
             row: dict[str, Any] = {"in": "call", "delta": written(step)}
         else:
-            outcome = copy.take([request.chunk for request in step], full=step[0].full)
+            outcome = copy.take([request.chunk for request in step])
             answer = state_pb2.SyncStateResponse(need_full=outcome == "missing")
             if copy.version is not None:
                 answer.have.CopyFrom(pb.StateVersion(**copy.version))
@@ -331,21 +332,18 @@ def _objects_of_full_streams() -> list[pb.StateDelta | list[state_pb2.SyncStateR
         _delta(None, 4, objects=[_object("z", 4)]),
         _delta(None, 4, node, sums=(1, 1, 5)),
     ]
-    return [_sync(True, *first), _sync(True, *second), _sync(True, _delta(None, 5, node, sums=(1, 0, 1)))]
+    return [_sync(*first), _sync(*second), _sync(_delta(None, 5, node, sums=(1, 0, 1)))]
 
 
-def _sync(full: bool, *deltas: pb.StateDelta) -> list[state_pb2.SyncStateRequest]:
+def _sync(*deltas: pb.StateDelta) -> list[state_pb2.SyncStateRequest]:
     return [
-        state_pb2.SyncStateRequest(
-            full=full, chunk=delta, sequence=i, last=i == len(deltas) - 1, attachment_id="a-1"
-        )
+        state_pb2.SyncStateRequest(chunk=delta, sequence=i, last=i == len(deltas) - 1, attachment_id="a-1")
         for i, delta in enumerate(deltas)
     ]
 
 
-def _chunks(*, full: bool) -> list[state_pb2.SyncStateRequest]:
+def _chunks() -> list[state_pb2.SyncStateRequest]:
     return _sync(
-        full,
         _delta(None, 3, _node(0, 1, "n0", cpu=1000)),
         _delta(None, 3, _node(1, 2, "n1", cpu=2000)),
         _delta(None, 3, _node(2, 3, "n2", cpu=3000), sums=(3, 0, 6)),
@@ -354,7 +352,6 @@ def _chunks(*, full: bool) -> list[state_pb2.SyncStateRequest]:
 
 def _pieces() -> list[state_pb2.SyncStateRequest]:
     return _sync(
-        True,
         _delta(None, 2, _with_pods(_node(0, 2, "n0", cpu=1000), "a", "b", complete=True)),
         _delta(None, 2, _with_pods(_node(0, 2), "c", complete=True)),
         _delta(None, 2, _with_pods(_node(0, 2), "d", complete=True), _node(1, 1, "n1"), sums=(2, 0, 3)),

@@ -48,22 +48,42 @@ def _enum(path: str, name: str, number: int) -> Field:
 def _rows() -> list[tuple[str, Message, list[Field]]]:
     code = pb.PluginStatus
     return [
-        ("an empty status", code(), [_enum("code", "CODE_UNSPECIFIED", 0), _value("reasons", [])]),
+        (
+            "an empty status, which is a violation",
+            code(),
+            [_enum("code", "CODE_UNSPECIFIED", 0), _value("reasons", [])],
+        ),
+        ("no status: nothing to object", pb.ReplyContext(cycle_id="c"), [_present("status", False)]),
         ("a status", code(code=code.CODE_SUCCESS), [_enum("code", "CODE_SUCCESS", 1), _value("reasons", [])]),
         (
-            "a code that was lost: a rejection without a code is a violation",
+            "a code that was lost, which is a violation",
             code(reasons=["no"]),
             [_enum("code", "CODE_UNSPECIFIED", 0), _value("reasons", ["no"])],
         ),
         (
             "the first chunk of a stream has sequence 0",
-            state_pb2.SyncStateRequest(full=True, chunk=pb.StateDelta(), attachment_id="a-1"),
-            [_value("sequence", 0), _value("last", False), _value("full", True), _present("chunk", True)],
+            state_pb2.SyncStateRequest(chunk=pb.StateDelta(), attachment_id="a-1"),
+            [_value("sequence", 0), _value("last", False), _present("chunk", True)],
         ),
         (
             "the node with index 0",
+            scheduling_pb2.ReserveRequest(node_name="n0", node_index=0),
+            [_present("node_index", True), _value("node_index", 0), _present("trial", False)],
+        ),
+        (
+            "no index: the plugin names nodes by name",
             scheduling_pb2.ReserveRequest(node_name="n0"),
-            [_value("node_index", 0), _present("trial", False)],
+            [_present("node_index", False)],
+        ),
+        (
+            "every pod is in the scope",
+            identity_pb2.PluginDescriptor(name="P"),
+            [_present("scope", False)],
+        ),
+        (
+            "no pod is in the scope",
+            identity_pb2.PluginDescriptor(name="P", scope=identity_pb2.PodScope()),
+            [_present("scope", True), _value("scope.terms", [])],
         ),
         (
             "the version of the empty snapshot",

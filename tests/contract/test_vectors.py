@@ -105,10 +105,12 @@ def test_program_passes_with_the_copy_of_the_step_before_or_none_after_wrong_sum
         chunks = [message(one) for one in step.get("chunks", [])]
         deltas = [chunk.chunk for chunk in chunks] or [message(step["delta"])]
         base = deltas[0].base
-        full = chunks[0].full if chunks else not deltas[0].HasField("base")
-        fits = full or copy.version == {"epoch": base.epoch, "generation": base.generation}
+        fits = not deltas[0].HasField("base") or copy.version == {
+            "epoch": base.epoch,
+            "generation": base.generation,
+        }
         before = deepcopy(copy)
-        outcome = copy.take(deltas, full=full)
+        outcome = copy.take(deltas)
         assert outcome == step["outcome"]
         if outcome == "missing" and fits:
             copy = before if keeps else Copy()

@@ -94,8 +94,9 @@ class ConformingPlugin:
 
     # --- state ---
 
-    def apply(self, deltas: list[pb.StateDelta], full: bool) -> bool:
+    def apply(self, deltas: list[pb.StateDelta]) -> bool:
         """Apply the chunks of one delta; return False if the copy lacks their base, or the sums differ."""
+        full = not deltas[0].HasField("base")
         target = (deltas[0].target.epoch, deltas[0].target.generation)
         if self.version == target and not full:
             return True
@@ -130,7 +131,7 @@ class ConformingPlugin:
         self.check(chunks[0].attachment_id)
         if [chunk.sequence for chunk in chunks] != list(range(len(chunks))):
             raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the chunks")
-        done = self.apply([chunk.chunk for chunk in chunks], chunks[0].full)
+        done = self.apply([chunk.chunk for chunk in chunks])
         return state_pb2.SyncStateResponse(have=self.have(), need_full=not done)
 
     def Reconcile(self, pages: list[Any]) -> Any:  # noqa: N802
@@ -155,7 +156,7 @@ class ConformingPlugin:
         for end in ctx.ended:
             self.pods.pop(end.cycle_id, None)
         if ctx.HasField("delta"):
-            self.apply([ctx.delta], not ctx.delta.HasField("base"))
+            self.apply([ctx.delta])
         if ctx.HasField("version") and self.version != (ctx.version.epoch, ctx.version.generation):
             return [pb.MISSING_STATE]
         if ctx.pod.complete:

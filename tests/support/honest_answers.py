@@ -153,7 +153,7 @@ class HonestAnswers:
             message.needs.add(kind=identity_pb2.DeclaredNeed.KIND_OBJECT, resource="services")
         if self._maybe():
             message.sign_fields.fields.append(identity_pb2.POD_FIELD_LABELS)
-        message.deadlines["filter"].FromMilliseconds(200)
+        message.deadlines.add(point=identity_pb2.EXTENSION_POINT_FILTER).deadline.FromMilliseconds(200)
         return message
 
     def _Configure(self, _request: Any) -> identity_pb2.ConfigureResponse:  # noqa: N802

@@ -131,11 +131,11 @@ class RawHost:
 
     # --- state ---------------------------------------------------------------------------------
 
-    def sync(self, *chunks: pb.StateDelta, full: bool = True) -> state_pb2.SyncStateResponse:
+    def sync(self, *chunks: pb.StateDelta) -> state_pb2.SyncStateResponse:
         """SyncState in as many chunks."""
         reply = self.state.SyncState(
             iter(
-                state_pb2.SyncStateRequest(full=full, chunk=chunk, sequence=i, last=i == len(chunks) - 1)
+                state_pb2.SyncStateRequest(chunk=chunk, sequence=i, last=i == len(chunks) - 1)
                 for i, chunk in enumerate(chunks)
             ),
             timeout=TIMEOUT_S,

@@ -87,9 +87,12 @@ func (f *freeCpu) SimulateFilter(_ context.Context, request *pb.SimulateFilterRe
 		return answer, nil
 	}
 	for _, scenario := range request.Scenarios {
-		known := f.table.at(scenario.Node.GetNodeIndex())
+		if scenario.Node == nil || scenario.Node.NodeIndex == nil {
+			return nil, status.Error(codes.InvalidArgument, "a scenario has no node_index")
+		}
+		known := f.table.at(*scenario.Node.NodeIndex)
 		if known == nil {
-			return nil, status.Errorf(codes.InvalidArgument, "no node has the index %d", scenario.Node.GetNodeIndex())
+			return nil, status.Errorf(codes.InvalidArgument, "no node has the index %d", *scenario.Node.NodeIndex)
 		}
 		said := &pb.PluginStatus{Code: pb.PluginStatus_CODE_SUCCESS}
 		if known.using(scenario.Node.Usage).free() < cpu {

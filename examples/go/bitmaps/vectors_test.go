@@ -232,7 +232,7 @@ func TestScenarios(t *testing.T) {
 	}
 	for _, one := range file.Scenarios {
 		changed := one.ByIndex.read(t).(*pb.Scenario).Node
-		if got := held.at(changed.NodeIndex).using(changed.Usage).free(); got != one.Free["cpu"] {
+		if got := held.at(changed.GetNodeIndex()).using(changed.Usage).free(); got != one.Free["cpu"] {
 			t.Errorf("%s: %d is free, not %d", one.Name, got, one.Free["cpu"])
 		}
 	}

@@ -60,6 +60,10 @@ impl State {
     }
 }
 
+fn consent() -> PluginStatus {
+    PluginStatus { code: plugin_status::Code::Success.into(), reasons: vec![] }
+}
+
 fn rejection() -> PluginStatus {
     PluginStatus { code: plugin_status::Code::Unschedulable.into(), reasons: vec!["not enough free cpu".into()] }
 }
@@ -92,10 +96,10 @@ impl SchedulingService for FreeCpu {
         let Some(cpu) = cpu else { return Ok(Response::new(answer)) };
         for scenario in scenarios {
             let assumed = scenario.node.unwrap_or_default();
-            let node = state.table.node(assumed.node_index as usize);
+            let node = assumed.node_index.and_then(|index| state.table.node(index as usize));
             let mut node = node.ok_or(Status::invalid_argument("a scenario names no node"))?;
             node.set_usage(&assumed.usage.unwrap_or_default());
-            answer.statuses.push(if node.free() < cpu { rejection() } else { PluginStatus::default() });
+            answer.statuses.push(if node.free() < cpu { rejection() } else { consent() });
         }
         Ok(Response::new(answer))
     }

@@ -70,7 +70,7 @@ impl Table {
     /// Bring the copy to the target of a SyncState. Returns false if the host must send the full state. A full state
     /// replaces the copy, also one at the same version; if it is faulty, the copy stays.
     pub fn sync(&mut self, chunks: Chunks) -> bool {
-        if !chunks.is_full {
+        if chunks.whole.base.is_some() {
             return self.take(&chunks.whole);
         }
         let mut fresh = Self::default();
@@ -120,7 +120,6 @@ pub fn bitmap(indices: impl Iterator<Item = usize>) -> Vec<u8> {
 #[derive(Default)]
 pub struct Chunks {
     whole: StateDelta,
-    is_full: bool,
     pub count: u32,
 }
 
@@ -132,7 +131,6 @@ impl Chunks {
         removed.append(&mut chunk.removed);
         // The counts and the sum are those of the last chunk.
         self.whole = StateDelta { upserts, removed, ..chunk };
-        self.is_full = request.full;
         self.count += 1;
     }
 }

@@ -142,7 +142,7 @@ fn free_cpu_of_a_scenario_is_that_of_the_vectors() {
     assert!(table.take(&message(&file["state"])));
     for one in list(&file["scenarios"]) {
         let changed = message::<Scenario>(&one["by_index"]).node.unwrap();
-        let mut node = table.node(changed.node_index as usize).unwrap();
+        let mut node = table.node(changed.node_index.unwrap() as usize).unwrap();
         node.set_usage(&changed.usage.unwrap());
         equal(&one["name"], Some(node.free()), one["free"]["cpu"].as_i64());
     }

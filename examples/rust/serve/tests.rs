@@ -24,10 +24,10 @@ fn zero_is_the_default_and_presence_is_an_option() {
     assert_eq!(message::<PluginStatus>("an empty status").code, 0);
     assert_eq!(message::<PluginStatus>("an empty status").code(), plugin_status::Code::Unspecified);
     let chunk: SyncStateRequest = message("the first chunk of a stream has sequence 0");
-    assert_eq!((chunk.sequence, chunk.last, chunk.full), (0, false, true));
+    assert_eq!((chunk.sequence, chunk.last), (0, false));
     assert!(chunk.chunk.is_some());
     let reserve: ReserveRequest = message("the node with index 0");
-    assert_eq!((reserve.node_index, reserve.trial), (0, None));
+    assert_eq!((reserve.node_index, reserve.trial), (Some(0), None));
     assert_eq!(message::<StateDelta>("a delta without a base is the full state").base, None);
     assert_eq!(message::<StateDelta>("a delta whose base is the empty snapshot").base.unwrap().generation, 0);
     assert_eq!(message::<ReplyContext>("no token: the last one stays").plugin_token, None);

@@ -63,7 +63,7 @@ export class Table {
 
   /** Return the free cpu of a node with the usage of a scenario; undefined: the copy has no such node. No key: 0. */
   freeIn(scenario: ScenarioNode | undefined): bigint | undefined {
-    const known = this.nodes[scenario?.nodeIndex ?? 0];
+    const known = scenario?.nodeIndex === undefined ? undefined : this.nodes[scenario.nodeIndex];
     return known && known.allocatable - (scenario?.usage?.requested.cpu ?? 0n);
   }
 

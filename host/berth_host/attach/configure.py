@@ -142,5 +142,5 @@ def _plugin_args(
         if point.value in message.enabled:
             nanos = round(deadlines_s[point.config_name] * 1e9)
             duration = Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
-            message.deadlines[point.config_name].CopyFrom(duration)
+            message.deadlines.add(point=identity_pb2.ExtensionPoint.ValueType(point.value), deadline=duration)
     return message

@@ -382,17 +382,21 @@ class _Reader:
     def deadlines(self, message: identity_pb2.PluginDescriptor) -> dict[str, float]:
         """Return the requested deadlines in seconds, by extension point.
 
-        Deadlines for unknown points and of zero or less are ignored, with a warning. None is longer than
-        LONGEST_WISH_S.
+        Deadlines for unknown points, of zero or less, and the second one of a point are ignored, with a
+        warning. None is longer than LONGEST_WISH_S.
         """
-        known = {point.config_name for point in ExtensionPoint}
-        wishes = {}
-        for point, duration in message.deadlines.items():
-            wished_s = duration.seconds + duration.nanos / 1e9
-            if point not in known:
-                self._warn(f"requests a deadline for the unknown point {point!r}, which is ignored")
-            elif wished_s <= 0:
+        wishes: dict[str, float] = {}
+        for wish in message.deadlines:
+            wished_s = wish.deadline.seconds + wish.deadline.nanos / 1e9
+            try:
+                point = ExtensionPoint(wish.point).config_name
+            except ValueError:
+                self._warn(f"requests a deadline for the unknown point {wish.point}, which is ignored")
+                continue
+            if wished_s <= 0:
                 self._warn(f"requests a deadline of {wished_s:g} s for {point}, which is ignored")
+            elif point in wishes:
+                self._warn(f"requests a second deadline for {point}, which is ignored")
             else:
                 wishes[point] = min(wished_s, LONGEST_WISH_S)
         return wishes

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from berth_sdk.extension_points import ExtensionPoint
-from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire import records as wire
@@ -127,7 +126,13 @@ def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
     cycle = item.cycle
     # A trial has no chosen node yet.
     node_name = cycle.node_name or cycle.part(plugin).reserved_node or ""
-    message = _reservation(cycle.cycle_id, cycle.pod.ref, node_name, cycle.state(plugin).token or b"")
+    message = state_pb2.LiveReservation(
+        cycle_id=cycle.cycle_id,
+        pod=wire.encode_ref(cycle.pod.ref),
+        node_name=node_name,
+        plugin_token=cycle.state(plugin).token or b"",
+        profile=cycle.profile,
+    )
     if cycle.trial is not None:
         message.trial.CopyFrom(encode_trial(cycle.trial))
     if item.permit_deadline_s is not None:
@@ -137,10 +142,10 @@ def _encode(plugin: str, item: LiveCycle) -> state_pb2.LiveReservation:
 
 
 def _encode_bound(parcel: Parcel) -> state_pb2.LiveReservation:
-    return _reservation(parcel.cycle_id, parcel.pod, parcel.node_name, parcel.token)
-
-
-def _reservation(cycle_id: str, pod: ObjectRef, node_name: str, token: bytes) -> state_pb2.LiveReservation:
     return state_pb2.LiveReservation(
-        cycle_id=cycle_id, pod=wire.encode_ref(pod), node_name=node_name, plugin_token=token
+        cycle_id=parcel.cycle_id,
+        pod=wire.encode_ref(parcel.pod),
+        node_name=parcel.node_name,
+        plugin_token=parcel.token,
+        profile=parcel.profile,
     )

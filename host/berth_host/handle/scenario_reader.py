@@ -43,6 +43,8 @@ class ScenarioReader:
                     " ScenarioNode.node_name, or `state` for a new node (node_index is read in SNAPSHOT mode"
                     " only)"
                 )
+            if not changed.HasField("node_index"):
+                raise ScenarioError("a scenario names no node: set ScenarioNode.node_index or node_name")
             position = self._slots.get(changed.node_index)
             if position is None:
                 raise ScenarioError(f"no node has the index {changed.node_index}")

@@ -306,7 +306,7 @@ class ChunkWriter:
         return full
 
     def _begun(self) -> state_pb2.SyncStateRequest:
-        request = state_pb2.SyncStateRequest(full=self._changes.base is None, sequence=self._sequence)
+        request = state_pb2.SyncStateRequest(sequence=self._sequence)
         self._encoder.versions(request.chunk, self._changes)
         return request
 

@@ -155,7 +155,7 @@ LANGUAGES: Final[Mapping[str, Language]] = {
 
 _PROTOC: Final = "python -m grpc_tools.protoc"
 """The protoc of a build script without PROTOC."""
-_OLDEST_PROTOC: Final = 22
+_OLDEST_PROTOC: Final = (3, 21)
 _VERSION_S = 20.0
 """The time for a tool to print its version."""
 _QUEUE: Final = ("preEnqueue", "queueSort")
@@ -186,10 +186,11 @@ def missing_tool(language: str) -> str:
     if asked.protoc:
         words = os.environ.get("PROTOC") or _PROTOC
         found = _version([*shlex.split(words), "--version"])
-        if found < (_OLDEST_PROTOC,):
+        if found < _OLDEST_PROTOC:
             problem = f"is version {'.'.join(map(str, found))}" if found else "does not run"
+            least = ".".join(map(str, _OLDEST_PROTOC))
             return (
-                f"a plugin in {asked.title} needs protoc {_OLDEST_PROTOC} or newer, and {words!r} {problem}:"
+                f"a plugin in {asked.title} needs protoc {least} or newer, and {words!r} {problem}:"
                 " `pip install grpcio-tools` into the Python of PATH, or set PROTOC to another command"
             )
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.handle_double import HandleDouble
-from berth_sdk.conformance.host import Cycle, Host, skipped
+from berth_sdk.conformance.host import PROFILE, Cycle, Host, skipped
 from berth_sdk.conformance.reserving import AT_ONCE, TIMES, give_back, same_at_once, takes, unreserve
 from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import Way, chosen
@@ -156,7 +156,7 @@ def _pre_flight_repeat(host: Host) -> None:
 def _bind(host: Host) -> None:
     way = Way(host)
     answer = way.cycle.ask("Bind", node_name=way.to_binding().name, patience_s=10.0)
-    code = checks.status("Bind", answer.ctx.status)
+    code = checks.decision("Bind", answer.ctx)
     if code == Code.CODE_SUCCESS and not answer.host_binds:
         raise BrokenError(
             "Bind claims that the pod is bound (SUCCESS without host_binds), and the pod exists in no cluster"
@@ -184,7 +184,7 @@ def _bind_duplicate(host: Host) -> None:
     codes = set()
     for _ in range(TIMES):
         answer = way.cycle.ask("Bind", node_name=node.name, patience_s=10.0)
-        codes.add(checks.status("Bind", answer.ctx.status))
+        codes.add(checks.decision("Bind", answer.ctx))
     if len(codes) > 1:
         raise BrokenError(f"Bind of one cycle answers the codes {sorted(codes)}")
 
@@ -201,7 +201,13 @@ def _post_bind(host: Host) -> None:
     stranger = host.cycle()
     request = scheduling.PostBindRequest(plugin=host.subject.plugin.name, attachment_id=host.attachment_id)
     for cycle in (way.cycle, stranger):
-        request.items.add(cycle_id=cycle.id, pod=cycle.pod.ref, node_name=node.name, plugin_token=cycle.token)
+        request.items.add(
+            cycle_id=cycle.id,
+            pod=cycle.pod.ref,
+            node_name=node.name,
+            plugin_token=cycle.token,
+            profile=PROFILE,
+        )
     for _ in range(TIMES):
         host.call("PostBind", request)
     Way(host).to_binding()
@@ -275,14 +281,14 @@ def _asked_at_once(cycle: Cycle, rpc: str, request: Any) -> list[Any]:
     answers = cycle.host.begin_all(rpc, request, AT_ONCE, 10.0)
     for answer in answers:
         cycle.take(rpc, answer)
-        checks.status(rpc, answer.ctx.status)
+        checks.decision(rpc, answer.ctx)
     same_at_once(rpc, answers)
     return answers
 
 
 def _pre_flight(cycle: Cycle, node: WorldNode) -> int:
     answer = cycle.ask("PreBindPreFlight", node_name=node.name)
-    return checks.status("PreBindPreFlight", answer.ctx.status)
+    return checks.decision("PreBindPreFlight", answer.ctx)
 
 
 def _rounds(cycle: Cycle, node: WorldNode, outcome: Any) -> int:
@@ -291,7 +297,7 @@ def _rounds(cycle: Cycle, node: WorldNode, outcome: Any) -> int:
     total = 0
     for number in range(_ROUNDS):
         answer = cycle.ask("PreBind", node_name=node.name, round=number, patched=patched, patience_s=10.0)
-        code = checks.status("PreBind", answer.ctx.status)
+        code = checks.decision("PreBind", answer.ctx)
         checks.patches("PreBind", cycle.host, answer.patches, cycle)
         total += len(answer.patches)
         waits = answer.HasField("ask_again_after")

@@ -21,7 +21,7 @@ _VERDICTS: Final = (
     "CODE_UNSCHEDULABLE_AND_UNRESOLVABLE",
     "CODE_PENDING",
 )
-_ALWAYS: Final = ("CODE_UNSPECIFIED", "CODE_SUCCESS", "CODE_ERROR")
+_ALWAYS: Final = ("CODE_SUCCESS", "CODE_ERROR")
 _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "PreEnqueue": (*_ALWAYS, *_VERDICTS),
     "PreFilter": (
@@ -31,7 +31,7 @@ _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
         "CODE_SKIP",
     ),
     "Filter": (*_ALWAYS, *_VERDICTS),
-    "a verdict": ("CODE_UNSPECIFIED", *_VERDICTS),
+    "a verdict": _VERDICTS,
     "SimulateFilter": (*_ALWAYS, *_VERDICTS),
     "PostFilter": (*_ALWAYS, *_VERDICTS),
     "PodGroupPostFilter": (*_ALWAYS, *_VERDICTS),
@@ -50,6 +50,7 @@ _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "a run": (*_ALWAYS, "CODE_WAIT", "CODE_UNSCHEDULABLE"),
 }
 _DECIDES: Final = ("Reserve", "Permit", "PreBind", "Bind")
+_MAKES_ROOM: Final = ("PostFilter", "PodGroupPostFilter")
 _EARLY: Final = (
     identity.SCORE_NORMALIZATION_HOST_MAX,
     identity.SCORE_NORMALIZATION_HOST_MAX_REVERSED,
@@ -70,18 +71,28 @@ def status(where: str, found: pb.PluginStatus) -> int:
         raise BrokenError(f"{where} answers the unknown code {code}")
     name = Code.Code.Name(found.code)
     if code == Code.CODE_UNSPECIFIED:
-        if where in _DECIDES:
-            raise BrokenError(f"{where} answers without a code; the plugin must decide")
-        if found.reasons:
-            raise BrokenError(f"{where} answers reasons without a code: {found.reasons[0]!r}")
+        what = f"reasons without a code: {found.reasons[0]!r}" if found.reasons else "a status without a code"
+        raise BrokenError(f"{where} answers {what}; set PluginStatus.code")
     if name not in _ALLOWED[where]:
         raise BrokenError(f"{where} answers {name}, which has no meaning there")
     return code
 
 
+def decision(where: str, ctx: pb.ReplyContext) -> int:
+    """Check the status of an answer to `where` ("Filter"); return the code.
+
+    An answer without a status has the code that the contract gives it. Raises BrokenError.
+    """
+    if ctx.HasField("status"):
+        return status(where, ctx.status)
+    if where in _DECIDES:
+        raise BrokenError(f"{where} answers without a status; the plugin must decide")
+    return Code.CODE_UNSCHEDULABLE if where in _MAKES_ROOM else Code.CODE_SUCCESS
+
+
 def is_success(code: int) -> bool:
-    """Return True for SUCCESS, and for no code."""
-    return code in (Code.CODE_SUCCESS, Code.CODE_UNSPECIFIED)
+    """Return True for SUCCESS."""
+    return code == Code.CODE_SUCCESS
 
 
 def reasons(found: pb.PluginStatus) -> str:
@@ -103,6 +114,8 @@ def members(
         raise BrokenError(f"{where} lists nodes by name; a plugin in SNAPSHOT mode answers with bitmaps")
     if not either and not host.subject.is_snapshot and found.bitmap:
         raise BrokenError(f"{where} answers a bitmap; a plugin in NAMES mode answers with names")
+    if found.names and found.bitmap:
+        raise BrokenError(f"{where} lists nodes by a bitmap and by names; a set uses one of them")
     name, count = Counter(found.names).most_common(1)[0] if found.names else ("", 0)
     if count > 1:
         raise BrokenError(f"{where} lists the node {name!r} twice")
@@ -129,10 +142,7 @@ def verdicts(
     for group in found.rejected:
         if group.status.code == Code.CODE_SUCCESS:
             raise BrokenError(f"{where} rejects nodes with CODE_SUCCESS")
-        if not (group.status.reasons and group.status.code == Code.CODE_UNSPECIFIED):
-            status("a verdict", group.status)
-        else:
-            raise BrokenError(f"{where} rejects nodes with reasons and without a code")
+        status("a verdict", group.status)
         for index in members(where, host, group.nodes, within):
             if index in rejected:
                 raise BrokenError(f"{where} lists the node with index {index} in two groups")

@@ -73,7 +73,7 @@ def _generate(host: Host) -> None:
     for nodes in (None, everything[::2]):
         parent = scheduling.PlacementNodes(name="" if nodes is None else "half", nodes=host.candidates(nodes))
         answer = _group(host).ask("PlacementGenerate", parent=parent)
-        checks.status("PlacementGenerate", answer.ctx.status)
+        checks.decision("PlacementGenerate", answer.ctx)
         names = [placement.name for placement in answer.placements]
         if len(set(names)) != len(names):
             raise BrokenError("PlacementGenerate answers two placements with one name")
@@ -109,7 +109,7 @@ def _normalize(host: Host) -> None:
     ]
     for raw in ([0, 0], [3, 7]):
         answer = _group(host).ask("NormalizePlacementScore", placements=placements, raw_scores=raw)
-        if not checks.is_success(checks.status("NormalizePlacementScore", answer.ctx.status)):
+        if not checks.is_success(checks.decision("NormalizePlacementScore", answer.ctx)):
             continue
         found = list(answer.scores)
         if len(found) != 2:
@@ -130,7 +130,7 @@ def _feasible(host: Host) -> None:
         answer = _group(host, "kit-parent").ask(
             "PlacementFeasible", scheduled=0, remaining=remaining, max_failures=failures
         )
-        code = checks.status("PlacementFeasible", answer.ctx.status)
+        code = checks.decision("PlacementFeasible", answer.ctx)
         if not checks.is_success(code):
             continue
         if any(run.count == 0 for run in answer.runs):
@@ -139,7 +139,8 @@ def _feasible(host: Host) -> None:
         if total != steps:
             raise BrokenError(f"PlacementFeasible answers runs of {total} steps in all for {steps} steps")
         for run in answer.runs:
-            checks.status("a run", run.status)
+            if run.HasField("status"):
+                checks.status("a run", run.status)
 
 
 @case(
@@ -150,7 +151,7 @@ def _feasible(host: Host) -> None:
 )
 def _post_filter(host: Host) -> None:
     answer = _group(host).ask("PodGroupPostFilter", reached_pre_filter=True)
-    checks.status("PodGroupPostFilter", answer.ctx.status)
+    checks.decision("PodGroupPostFilter", answer.ctx)
     checks.patches("PodGroupPostFilter", host, answer.patches, None)
     members = {f"uid-kit-member-{number}" for number in range(_MEMBERS)}
     nodes = {node.name for node in host.world.candidates}
@@ -175,6 +176,6 @@ def _score_of(host: Host, cycle: GroupCycle) -> int:
         placement=scheduling.PlacementNodes(name="all", nodes=host.candidates()),
         assignments=[assigned],
     )
-    checks.status("PlacementScore", answer.ctx.status)
+    checks.decision("PlacementScore", answer.ctx)
     score: int = answer.score
     return score

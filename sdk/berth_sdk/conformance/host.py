@@ -310,16 +310,16 @@ class Host:
     # --- state -----------------------------------------------------------------------------------------
 
     def try_sync(
-        self, deltas: Sequence[pb.StateDelta], *, full: bool = True, sequence: Sequence[int] = ()
+        self, deltas: Sequence[pb.StateDelta], *, sequence: Sequence[int] = ()
     ) -> state_pb2.SyncStateResponse:
         """Send state, and return the answer."""
-        chunks = stream(deltas, self.attachment_id, full=full, sequence=sequence)
+        chunks = stream(deltas, self.attachment_id, sequence=sequence)
         found: state_pb2.SyncStateResponse = self.call("SyncState", chunks, 10.0)
         return found
 
-    def sync(self, deltas: Sequence[pb.StateDelta], *, full: bool = True) -> None:
+    def sync(self, deltas: Sequence[pb.StateDelta]) -> None:
         """Send state that the instance must take up. Raises BrokenError."""
-        answer = self.try_sync(deltas, full=full)
+        answer = self.try_sync(deltas)
         target = deltas[-1].target
         if answer.need_full:
             raise BrokenError(

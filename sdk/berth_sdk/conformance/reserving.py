@@ -9,7 +9,7 @@ import grpc
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, case, declares
-from berth_sdk.conformance.host import PATIENCE_S, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.host import PATIENCE_S, PROFILE, CallError, Cycle, Host, skipped
 from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import HINT, Way, chosen
 from berth_sdk.conformance.world import World, WorldNode
@@ -225,7 +225,7 @@ def _reserve_at_once(host: Host) -> None:
         answers = host.begin_all("Reserve", request, AT_ONCE)
         for answer in answers:
             cycle.take("Reserve", answer)
-            checks.status("Reserve", answer.ctx.status)
+            checks.decision("Reserve", answer.ctx)
         first = answers[0].ctx
         if number and first.status.code not in (Code.CODE_SUCCESS, Code.CODE_SKIP):
             raise BrokenError(
@@ -274,11 +274,11 @@ def _reserve_skip(host: Host) -> None:
     host.reconcile()  # the host does not list a cycle in which nothing is held
     if host.subject.has("PERMIT"):
         answer = cycle.ask("Permit", **chosen(host, node))
-        if checks.status("Permit", answer.ctx.status) == Code.CODE_WAIT:
+        if checks.decision("Permit", answer.ctx) == Code.CODE_WAIT:
             _wait_is_live(host, cycle)
     if host.subject.has("BIND"):
         answer = cycle.ask("Bind", node_name=node.name, patience_s=10.0)
-        checks.status("Bind", answer.ctx.status)
+        checks.decision("Bind", answer.ctx)
     for _ in range(2):
         unreserve(host, cycle)
     late = reserve_again(host, cycle)
@@ -364,7 +364,7 @@ def _reserve_trial(host: Host) -> None:
                 " the trial: the new cycle_id is a reservation of its own"
             )
         if host.subject.has("PERMIT"):
-            checks.status("Permit", cycle.ask("Permit", **chosen(host, node)).ctx.status)
+            checks.decision("Permit", cycle.ask("Permit", **chosen(host, node)).ctx)
         unreserve(host, cycle)
 
 
@@ -437,7 +437,7 @@ def goes_on(cycle: Cycle, node: WorldNode) -> None:
     ):
         if is_there:
             try:
-                checks.status(rpc, cycle.ask(rpc, node_name=node.name, patience_s=10.0).ctx.status)
+                checks.decision(rpc, cycle.ask(rpc, node_name=node.name, patience_s=10.0).ctx)
             except BrokenError as err:
                 raise BrokenError(
                     f"Reconcile took up a reservation of which only the token is left, and then {err}"
@@ -453,7 +453,7 @@ def reserve_again(host: Host, cycle: Cycle, patience_s: float = PATIENCE_S) -> A
     fields = chosen(host, cycle.reserved_on)
     context = cycle.context(complete=True)
     answer = cycle.ask("Reserve", context, patience_s=patience_s, **fields, trial=cycle.trial)
-    checks.status("Reserve", answer.ctx.status)
+    checks.decision("Reserve", answer.ctx)
     return answer
 
 
@@ -469,6 +469,7 @@ def unreserve_request(host: Host, *cycles: Cycle) -> scheduling.UnreserveRequest
             plugin_token=cycle.token,
             reason="the kit undoes the reservation",
             trial=cycle.trial,
+            profile=PROFILE,
         )
     return request
 
@@ -501,4 +502,5 @@ def live(cycle: Cycle) -> state_pb2.LiveReservation:
         node_name=cycle.reserved_on.name,
         plugin_token=cycle.token,
         trial=cycle.trial,
+        profile=PROFILE,
     )

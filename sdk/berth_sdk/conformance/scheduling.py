@@ -146,7 +146,7 @@ def _post_filter_answer(host: Host) -> None:
     no_room = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE, reasons=["Insufficient cpu"])
     group = scheduling.NodeGroup(status=no_room, nodes=host.candidates())
     answer = way.cycle.ask("PostFilter", rejected=[group], rejected_by=["NodeResourcesFit"], patience_s=5.0)
-    code = checks.status("PostFilter", answer.ctx.status)
+    code = checks.decision("PostFilter", answer.ctx)
     checks.patches("PostFilter", host, answer.patches, way.cycle)
     node = answer.nominated_node
     if node and answer.clear_nomination:
@@ -222,7 +222,7 @@ def _normalize_score_answer(host: Host) -> None:
     raw = way.score()
     for scores in (scheduling.Scores(dense=raw), scheduling.Scores(dense=[7] * len(raw))):
         answer = way.cycle.ask("NormalizeScore", candidates=host.candidates(way.left), scores=scores)
-        checks.status("NormalizeScore", answer.ctx.status)
+        checks.decision("NormalizeScore", answer.ctx)
         checks.scores("NormalizeScore", host, answer.scores, way.left, final=True)
 
 

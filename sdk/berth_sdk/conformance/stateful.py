@@ -79,8 +79,8 @@ def _chunks(host: Host) -> None:
 
 @case("syncState.delta", "stateful", "A delta on the copy's version brings it to the next one.", keeps_state)
 def _delta(host: Host) -> None:
-    host.sync([host.world.change()], full=False)
-    host.sync([host.world.swap(3, "kit-node-late", 20)], full=False)
+    host.sync([host.world.change()])
+    host.sync([host.world.swap(3, "kit-node-late", 20)])
     _answers(host)
 
 
@@ -88,14 +88,14 @@ def _delta(host: Host) -> None:
 def _duplicate(host: Host) -> None:
     delta = host.world.change()
     for _ in range(3):
-        host.sync([delta], full=False)
+        host.sync([delta])
 
 
 @case("syncState.other-base", "stateful", "A delta on another version gets need_full.", keeps_state)
 def _other_base(host: Host) -> None:
     before = host.world.version
     host.world.change()
-    answer = host.try_sync([host.world.change()], full=False)
+    answer = host.try_sync([host.world.change()])
     if not answer.need_full:
         raise BrokenError("SyncState applies a delta although its base is not the version of the copy")
     if answer.have != before:
@@ -108,7 +108,7 @@ def _wrong_sums(host: Host) -> None:
     for name in ("node_count", "generation_sum"):
         delta = host.world.change()
         setattr(delta, name, getattr(delta, name) + 1)
-        if not host.try_sync([delta], full=False).need_full:
+        if not host.try_sync([delta]).need_full:
             raise BrokenError(f"SyncState takes up a state whose {name} is wrong")
         host.sync([host.world.full()])
 
@@ -144,14 +144,14 @@ def _empty(host: Host) -> None:
 def _objects(host: Host) -> None:
     try:
         host.sync([host.world.full_with("a", "b")])
-        host.sync([host.world.change_objects(added="c", removed="a")], full=False)
+        host.sync([host.world.change_objects(added="c", removed="a")])
         wrong = host.world.change_objects(added="b")
         wrong.object_count += 1
-        if not host.try_sync([wrong], full=False).need_full:
+        if not host.try_sync([wrong]).need_full:
             raise BrokenError("SyncState takes up a state whose object_count is wrong")
         host.sync([host.world.full_with("b", "d")])
         host.sync([host.world.full_with("a")])
-        host.sync([host.world.change_objects(added="d")], full=False)
+        host.sync([host.world.change_objects(added="d")])
     except CallError as err:
         if err.code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
             raise skipped(
@@ -220,7 +220,7 @@ def _call_other_base(host: Host) -> None:
     if have != before:
         raise BrokenError(f"the answer says have {written(have)}; the copy is at {written(before)}")
     _lacks_state(host, second)
-    host.sync([first], full=False)
+    host.sync([first])
     _ask_with(host, second)
 
 

@@ -9,6 +9,7 @@ import grpc
 
 from berth_sdk.conformance.case import BrokenError
 from berth_sdk.conformance.host import CallError, Host
+from berth_sdk.extension_points import ExtensionPoint
 
 WARM_UP_S: float = 5.0
 """The time for each of the first calls, in which a process may still compile its code."""
@@ -18,14 +19,16 @@ _DEADLINE_S: Final = 0.25
 """The default deadline of a call that `_DEADLINES_S` does not name."""
 _DEADLINES_S: Final[Mapping[str, float]] = {"Reserve": 1.0, "Permit": 1.0}
 """The default deadlines, as the comments of the contract say them."""
+_POINTS: Final[Mapping[str, int]] = {point.config_name: point.value for point in ExtensionPoint}
 _SPELLED: Final[Mapping[str, str]] = {"SortKeys": "queueSort"}
 """The calls that BerthConfiguration spells otherwise."""
 
 
 def deadline_s(host: Host, rpc: str) -> float:
     """Return the deadline of a call: what the plugin declares, or the default."""
-    wish = host.subject.plugin.deadlines.get(config_name(rpc))
-    wished_s = wish.seconds + wish.nanos / 1e9 if wish is not None else 0.0
+    point = _POINTS.get(config_name(rpc))
+    wishes = [one.deadline for one in host.subject.plugin.deadlines if one.point == point]
+    wished_s = wishes[0].seconds + wishes[0].nanos / 1e9 if wishes else 0.0
     return wished_s if wished_s > 0 else _DEADLINES_S.get(rpc, _DEADLINE_S)
 
 

@@ -34,7 +34,7 @@ class Way:
         """Ask PreFilter about all nodes. Ends the case where the plugin rejects the pod."""
         host, everything = self.host, self.host.world.candidates
         answer = self.cycle.ask("PreFilter", candidates=host.candidates())
-        code = checks.status("PreFilter", answer.ctx.status)
+        code = checks.decision("PreFilter", answer.ctx)
         eligible: set[int] | None = None
         if answer.HasField("eligible"):
             eligible = checks.members("PreFilter.eligible", host, answer.eligible, everything, either=True)
@@ -61,7 +61,7 @@ class Way:
         asked = self.left if nodes is None else nodes
         is_whole = len(asked) == len(host.world.nodes)
         answer = self.cycle.ask("Filter", candidates=host.candidates(None if is_whole else asked))
-        code = checks.status("Filter", answer.ctx.status)
+        code = checks.decision("Filter", answer.ctx)
         rejected = checks.verdicts("Filter", host, answer.verdicts, asked)
         checks.early_scores("Filter", host, answer, asked)
         if not checks.is_success(code):
@@ -90,7 +90,7 @@ class Way:
     def pre_score(self) -> Any:
         """Ask PreScore about the nodes that are left."""
         answer = self.cycle.ask("PreScore", candidates=self._candidates())
-        code = checks.status("PreScore", answer.ctx.status)
+        code = checks.decision("PreScore", answer.ctx)
         if code == Code.CODE_SKIP:
             raise skipped("PreScore answers SKIP: the plugin does not score this pod")
         if not checks.is_success(code):
@@ -103,7 +103,7 @@ class Way:
         """Ask Score about `nodes`; None: the nodes that are left. Returns the scores by candidate."""
         asked = self.left if nodes is None else nodes
         answer = self.cycle.ask("Score", candidates=self._candidates(asked))
-        code = checks.status("Score", answer.ctx.status)
+        code = checks.decision("Score", answer.ctx)
         if not checks.is_success(code):
             raise skipped(f"Score answers {checks.reasons(answer.ctx.status)}; {HINT}")
         return checks.scores("Score", self.host, answer.scores, asked)
@@ -139,11 +139,11 @@ class Way:
         node = self.to_reserve()
         self.cycle.reserved_on = node
         answer = self.cycle.ask("Reserve", **chosen(self.host, node), trial=self.cycle.trial)
-        code = checks.status("Reserve", answer.ctx.status)
+        code = checks.decision("Reserve", answer.ctx)
         if answer.HasField("early_pre_bind") and not self.host.subject.has("PRE_BIND"):
             raise BrokenError("Reserve answers early_pre_bind, and the plugin does not declare PRE_BIND")
         if code == Code.CODE_SUCCESS and answer.HasField("early_pre_bind"):
-            checks.status("PreBind", answer.early_pre_bind.ctx.status)
+            checks.decision("PreBind", answer.early_pre_bind.ctx)
             checks.patches("Reserve.early_pre_bind", self.host, answer.early_pre_bind.patches, self.cycle)
         return answer
 
@@ -163,7 +163,7 @@ class Way:
     def permit(self, node: WorldNode, patience_s: float = PATIENCE_S) -> Any:
         """Ask Permit; return the answer. Ends the case where the plugin rejects the pod."""
         answer = self.cycle.ask("Permit", patience_s=patience_s, **chosen(self.host, node))
-        code = checks.status("Permit", answer.ctx.status)
+        code = checks.decision("Permit", answer.ctx)
         if code == Code.CODE_WAIT and answer.HasField("wait_timeout"):
             seconds = answer.wait_timeout.seconds + answer.wait_timeout.nanos / 1e9
             if not 0 <= seconds <= 900:

@@ -275,13 +275,13 @@ def _allocatable(node: WorldNode) -> dict[str, int]:
 
 
 def stream(
-    deltas: Sequence[pb.StateDelta], attachment_id: str, *, full: bool, sequence: Sequence[int] = ()
+    deltas: Sequence[pb.StateDelta], attachment_id: str, *, sequence: Sequence[int] = ()
 ) -> list[state_pb2.SyncStateRequest]:
     """Return the chunks of one SyncState. `sequence`: the numbers of the chunks; empty: 0, 1, 2, ..."""
     numbers = sequence or range(len(deltas))
     return [
         state_pb2.SyncStateRequest(
-            full=full, chunk=delta, sequence=number, last=delta is deltas[-1], attachment_id=attachment_id
+            chunk=delta, sequence=number, last=delta is deltas[-1], attachment_id=attachment_id
         )
         for number, delta in zip(numbers, deltas, strict=True)
     ]

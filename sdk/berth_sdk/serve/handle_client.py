@@ -40,7 +40,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario
 from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.serve.lanes import waiting_for_host
-from berth_sdk.status import Code, Status
+from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.call_names import metadata_of
@@ -228,7 +228,7 @@ class HandleClient:
         )
         reply = self._call("EvaluatePreemption", request, deadline_s=EVALUATION_DEADLINE_S)
         return PostFilterResult(
-            decode_status(reply.status, Code.UNSCHEDULABLE),
+            decode_status(reply.status),
             reply.nominated_node,
             reply.clear_nomination,
             tuple(wire.decode_ref(ref) for ref in reply.victims),
@@ -241,14 +241,14 @@ class HandleClient:
         reply = self._call("RunFilters", request, deadline_s=EVALUATION_DEADLINE_S)
         if len(reply.statuses) != len(asked):
             raise HandleError(f"the host answered {len(reply.statuses)} verdicts on {len(asked)} scenarios")
-        return [decode_status(status, Code.SUCCESS) for status in reply.statuses]
+        return [decode_status(status) for status in reply.statuses]
 
     def run_scores(self, state: CycleState, node_names: Iterable[str]) -> NodeScores:
         """Return the scores of all Score plugins for these nodes. The deadline of the open call applies."""
         names = tuple(node_names)
         request = handle_pb2.RunScoresRequest(plugin=self._plugin, cycle_id=state.cycle_id, node_names=names)
         reply = self._call("RunScores", request, deadline_s=EVALUATION_DEADLINE_S)
-        status = decode_status(reply.status, Code.SUCCESS)
+        status = decode_status(reply.status)
         if not status.is_success:
             return NodeScores(status)
         plugins = tuple(
@@ -275,7 +275,7 @@ class HandleClient:
         request = handle_pb2.EvaluatePodGroupPreemptionRequest(plugin=self._plugin, cycle_id=cycle_id)
         reply = self._call("EvaluatePodGroupPreemption", request, deadline_s=EVALUATION_DEADLINE_S)
         return PodGroupPostFilterResult(
-            decode_status(reply.status, Code.UNSCHEDULABLE),
+            decode_status(reply.status),
             decode_assignments(reply.nominations, members),
             tuple(wire.decode_ref(ref) for ref in reply.victims),
         )
@@ -297,7 +297,7 @@ class HandleClient:
             removed=[pb.ObjectRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in removed],
         )
         reply = self._call("TryPodGroup", request, deadline_s=EVALUATION_DEADLINE_S)
-        status = decode_status(reply.status, Code.UNSCHEDULABLE)
+        status = decode_status(reply.status)
         return Trial(status, decode_assignments(reply.assignments, members))
 
     def list_nominated_pods(self, node_names: Iterable[str] | None = None) -> list[NominatedPod]:

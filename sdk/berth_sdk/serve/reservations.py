@@ -69,25 +69,33 @@ class ReservationCalls:
         list. The response names listed cycles that the plugin cannot continue. Raises CallRefusedError.
         """
         plugin = request.plugin
-        runtimes = _distinct(self._instance.profiles_of(plugin).values())
+        profiles = self._instance.profiles_of(plugin)
+        first = next(iter(profiles.values()))
         live = {item.cycle_id: item for item in request.live}
         over = {key: part for key, part in self._cycles.reservations(plugin).items() if key not in live}
         bound = self._bound_of(over) if self._epochs.get(plugin) != request.host_epoch else frozenset()
         self._epochs[plugin] = request.host_epoch
         for cycle_id, part in over.items():
             if cycle_id in bound:
-                item = scheduling_pb2.PostBindItem(cycle_id=cycle_id, node_name=part.node_name)
-                self._tell("post_bind", plugin, part, item, context)
+                bound_item = scheduling_pb2.PostBindItem(
+                    cycle_id=cycle_id, node_name=part.node_name, profile=part.served.profile
+                )
+                self._tell("post_bind", plugin, part, bound_item, context)
                 self._cycles.end(plugin, cycle_id, bound=True)
             else:
                 self._give_back(plugin, cycle_id, part, context)
         known = {cycle_id for cycle_id in live if self._cycles.find(plugin, cycle_id) is not None}
-        taken = [self._take_up(runtimes[0], item) for item in live.values()]
-        if runtimes[0].runtime.has_reconcile:
-            # The list does not name the profile of a cycle, so a cycle is lost if it is lost in all profiles.
-            unknown = frozenset.intersection(*(self._ask(served, taken, context) for served in runtimes))
+        distinct = _distinct(profiles.values())
+        lists: dict[int, list[LiveReservation]] = {id(served.runtime): [] for served in distinct}
+        for item in live.values():
+            # A profile that is gone from the configuration may still have a pod that waits.
+            served = profiles.get(item.profile, first)
+            lists[id(served.runtime)].append(self._take_up(served, item))
+        if first.runtime.has_reconcile:
+            asked = [self._ask(served, lists[id(served.runtime)], context) for served in distinct]
+            unknown = frozenset[str]().union(*asked)
         else:
-            has_reserve = ExtensionPoint.RESERVE in runtimes[0].runtime.descriptor.points
+            has_reserve = ExtensionPoint.RESERVE in first.runtime.descriptor.points
             unknown = frozenset(
                 item.cycle_id
                 for item in live.values()
@@ -147,7 +155,9 @@ class ReservationCalls:
         return refused
 
     def _give_back(self, plugin: str, cycle_id: str, part: PluginCycle, context: CallContext) -> None:
-        item = scheduling_pb2.UnreserveItem(cycle_id=cycle_id, node_name=part.node_name)
+        item = scheduling_pb2.UnreserveItem(
+            cycle_id=cycle_id, node_name=part.node_name, profile=part.served.profile
+        )
         if self._cycles.undo_begins(plugin, cycle_id):
             # A failure is only logged, as it must not keep the attachment from becoming active.
             self._tell("unreserve", plugin, part, item, context)
@@ -166,9 +176,11 @@ class ReservationCalls:
             if isinstance(item, scheduling_pb2.UnreserveItem) and item.HasField("trial"):
                 part.state.trial = decode_trial(item.trial)
             return self._told(part.served, method, (part.state, part.pod, item.node_name), context)
-        # The request names no profile and the cycle is unknown, so the plugin of every profile is called.
+        # A profile that is gone from the configuration may have left a cycle to any of the others.
+        profiles = self._instance.profiles_of(plugin)
+        own = profiles.get(item.profile)
         told = True
-        for runtime_of in _distinct(self._instance.profiles_of(plugin).values()):
+        for runtime_of in _distinct(profiles.values()) if own is None else (own,):
             state = CycleState(item.cycle_id, plugin=plugin)
             state.token = item.plugin_token if item.plugin_token not in (b"", MEMORY_TOKEN) else None
             if isinstance(item, scheduling_pb2.UnreserveItem) and item.HasField("trial"):

@@ -117,9 +117,9 @@ class StateCopy:
         """Return a new stream of chunks."""
         return SyncStream(self)
 
-    def _apply_chunks(self, chunks: builtins.list[pb.StateDelta], full: bool) -> Taken:
+    def _apply_chunks(self, chunks: builtins.list[pb.StateDelta]) -> Taken:
         target = wire.decode_version(chunks[-1].target)
-        if full:
+        if not chunks[0].HasField("base"):
             return self._switch(_Held(self.shape), chunks, target)
         if self.version == target:
             return Taken.HELD
@@ -146,7 +146,6 @@ class SyncStream:
     def __init__(self, copy: StateCopy) -> None:
         self._copy = copy
         self._chunks: list[pb.StateDelta] = []
-        self._full = False
         self._outcome: Taken | None = None
 
     def add(self, request: state_pb2.SyncStateRequest) -> None:
@@ -155,17 +154,11 @@ class SyncStream:
             raise SequenceError("a chunk came after the last one")
         if request.sequence != len(self._chunks):
             raise SequenceError(f"chunk {request.sequence} came where {len(self._chunks)} was due")
-        if not self._chunks:
-            self._full = request.full
-        elif (request.full, request.chunk.base, request.chunk.target) != (
-            self._full,
-            self._chunks[0].base,
-            self._chunks[0].target,
-        ):
+        if self._chunks and _ends_of(request.chunk) != _ends_of(self._chunks[0]):
             raise SequenceError(f"chunk {request.sequence} is of another delta than the first")
         self._chunks.append(request.chunk)
         if request.last:
-            self._outcome = self._copy._apply_chunks(self._chunks, self._full)
+            self._outcome = self._copy._apply_chunks(self._chunks)
             self._chunks = []
 
     def response(self) -> state_pb2.SyncStateResponse:
@@ -174,6 +167,11 @@ class SyncStream:
         if self._copy.version is not None:
             response.have.CopyFrom(wire.encode_version(self._copy.version))
         return response
+
+
+def _ends_of(chunk: pb.StateDelta) -> tuple[bool, pb.StateVersion, pb.StateVersion]:
+    """Return the versions before and after a delta; an unset base is another one than an empty one."""
+    return chunk.HasField("base"), chunk.base, chunk.target
 
 
 class ObjectView:

@@ -41,10 +41,9 @@ _READERS: Final[Mapping[str, Convert]] = {
 }
 
 
-def decode_status(message: pb.PluginStatus, unset: Code, plugin: str = "") -> Status:
-    """Return the message as a Status. An unset code becomes `unset`, an unknown code becomes ERROR."""
-    code = unset if message.code == pb.PluginStatus.CODE_UNSPECIFIED else CODES.get(message.code, Code.ERROR)
-    return Status(code, tuple(message.reasons), plugin)
+def decode_status(message: pb.PluginStatus, plugin: str = "") -> Status:
+    """Return the message as a Status. An unset code (a violation) and an unknown one become ERROR."""
+    return Status(CODES.get(message.code, Code.ERROR), tuple(message.reasons), plugin)
 
 
 def decode_args(message: Struct) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def decode_rejections(
     by_node: dict[str, Status] = {}
     for i, group in enumerate(groups):
         plugin = plugins[i] if i < len(plugins) else ""
-        status = decode_status(group.status, Code.UNSCHEDULABLE, plugin)
+        status = decode_status(group.status, plugin)
         for name in decode_names(group.nodes, nodes):
             by_node[name] = status
     return NodeRejections(by_node)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, NodeMode
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, NodeColumn, NodeLabel, NodeMode
 from berth_sdk.json.writer import write_json
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
@@ -36,6 +36,7 @@ _HINTS: Final = {
 }
 _NOTHING: Final = EventInterest("Pod", ("add",), label_selector="berth.io/none,!berth.io/none")
 """No event: its selector matches no object."""
+_POINTS: Final = {point.config_name: point for point in ExtensionPoint}
 _BITMAP_FROM: Final = 32
 """The number of names from which on a bitmap is shorter."""
 
@@ -159,7 +160,13 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         reads_shared=descriptor.reads_shared,
         events=_encode_events(descriptor.events),
         normalization=identity_pb2.ScoreNormalization.ValueType(descriptor.normalization.value),
-        deadlines={point: wire.encode_duration(wish_s) for point, wish_s in descriptor.deadlines.items()},
+        deadlines=[
+            identity_pb2.PointDeadline(
+                point=identity_pb2.ExtensionPoint.ValueType(_POINTS[name].value),
+                deadline=wire.encode_duration(wish_s),
+            )
+            for name, wish_s in descriptor.deadlines.items()
+        ],
         max_concurrency=descriptor.max_concurrency,
         handle_client=descriptor.handle_client,
         handle_required=descriptor.handle_required,

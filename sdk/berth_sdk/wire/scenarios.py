@@ -53,7 +53,8 @@ def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable, mode: No
     """Return a what-if about one node of `nodes`, the snapshot. Pods to remove are found there by uid.
 
     Raises KeyError for a node that the snapshot lacks, and ValueError for a scenario without a node, without
-    the node's name in mode NAMES, or with a new node, which the host brings by a delta.
+    the node's name (mode NAMES) or index (mode SNAPSHOT), or with a new node, which the host brings by a
+    delta.
     """
     if not message.HasField("node"):
         raise ValueError("a scenario about no node")
@@ -62,6 +63,8 @@ def decode_scenario(message: scheduling_pb2.Scenario, nodes: NodeTable, mode: No
         raise ValueError(f"a scenario with a new node, {changed.state.name!r}: it has to come by a delta")
     if mode is NodeMode.NAMES and not changed.node_name:
         raise ValueError("a scenario without node_name, which the node mode NAMES requires")
+    if not changed.node_name and not changed.HasField("node_index"):
+        raise ValueError("a scenario without node_index, which the node mode SNAPSHOT requires")
     name = changed.node_name or _name_of(changed.node_index, nodes)
     known = _pods_on(name, nodes) if changed.removed else {}
     return Scenario(

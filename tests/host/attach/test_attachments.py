@@ -81,7 +81,7 @@ async def test_state_is_there_before_the_first_call(tmp_path: Path) -> None:
         attached_host(at_socket(tmp_path / "p.sock", "Demo")) as host,
     ):
         (chunks,) = plugin.requests("SyncState")
-        assert all(chunk.full for chunk in chunks)
+        assert not any(chunk.chunk.HasField("base") for chunk in chunks)
         assert sum(len(chunk.chunk.upserts) for chunk in chunks) == 3
         assert chunks[-1].chunk.target.generation == host.state.version.generation
 
@@ -304,7 +304,7 @@ async def test_idle_copy_is_brought_up_to_date_in_the_background(tmp_path: Path,
         host.state.put(make_pod("x", uid="x"), "n1")
         version = host.state.version
         await until(lambda: plugin.held is not None and plugin.held.generation == version.generation)
-        assert not plugin.requests("SyncState")[-1][0].full
+        assert plugin.requests("SyncState")[-1][0].chunk.HasField("base")
         await until(lambda: host.attachments.confirmed_generation() == version.generation)
 
 

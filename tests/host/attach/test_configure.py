@@ -13,6 +13,7 @@ from berth_host.attach.handshake import ArgumentsRefusedError, Introduction, rea
 from berth_host.attach.interfaces import WayBack
 from berth_host.config.berth.configuration import TlsFiles
 from berth_host.rpc.call_rules import PointPolicy
+from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
@@ -54,12 +55,16 @@ def test_normalize_score_comes_with_score() -> None:
 
 def test_deadlines_are_clamped_by_the_operator() -> None:
     message = descriptor("Demo", "FILTER", "PRE_BIND", "BIND")
-    message.deadlines["filter"].FromSeconds(5)
-    message.deadlines["preBind"].FromSeconds(5)
+    message.deadlines.add(point=identity_pb2.EXTENSION_POINT_FILTER).deadline.FromSeconds(5)
+    message.deadlines.add(point=identity_pb2.EXTENSION_POINT_PRE_BIND).deadline.FromSeconds(5)
     plugin = replace(wanted("Demo"), points={"filter": PointPolicy(0.1)})
     args = one(plugin, message)
-    got = {point: duration.ToMilliseconds() for point, duration in args.deadlines.items()}
-    assert got == {"filter": 100, "preBind": 5000, "bind": 10_000}
+    got = {ExtensionPoint(wish.point): wish.deadline.ToMilliseconds() for wish in args.deadlines}
+    assert got == {
+        ExtensionPoint.FILTER: 100,
+        ExtensionPoint.PRE_BIND: 5000,
+        ExtensionPoint.BIND: 10_000,
+    }
 
 
 def test_arguments_travel_as_they_are_configured() -> None:

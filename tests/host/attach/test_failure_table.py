@@ -102,7 +102,7 @@ async def test_row_18_copy_of_another_version_is_brought_to_the_cycles_version(
         last = plugin.requests("Filter")[-1].ctx
         assert last.version == target
         if have in ("unknown", "nothing"):
-            assert plugin.requests("SyncState")[-1][0].full
+            assert not plugin.requests("SyncState")[-1][0].chunk.HasField("base")
             assert not last.HasField("delta")
         else:
             assert last.delta.base == (older if have == "older" else base)
@@ -146,7 +146,7 @@ async def test_row_19_copy_that_was_dropped_in_a_call_or_in_between_is_counted_o
         host.state.put(make_pod("a", uid="a"), "n0")
         await link.sync(("Demo", "SyncState"), time.monotonic() + PATIENCE_S)
         assert of_demo.drifts == 2
-        assert plugin.requests("SyncState")[-1][0].full
+        assert not plugin.requests("SyncState")[-1][0].chunk.HasField("base")
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     newer.node_mode = 9  # type: ignore[assignment]  # as above
     newer.pod_sensitivity = 9  # type: ignore[assignment]  # as above
     newer.normalization = 9  # type: ignore[assignment]  # as above
-    newer.deadlines["lunch"].FromSeconds(1)
+    newer.deadlines.add(point=77).deadline.FromSeconds(1)
     newer.events.add(resource="Node", actions=["update.colour"], label_selector="((")
     newer.events.add(resource="Pod", hint=9)
     newer.depends_on = identity_pb2.DEPENDS_ON_ROW
@@ -215,7 +215,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
         "node_mode 9",
         "pod_sensitivity 9",
         "normalization 9",
-        "point 'lunch'",
+        "unknown point 77",
         "event action",
         "label selector",
         "unknown pod field",
@@ -230,16 +230,26 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
 def test_a_wish_for_more_time_than_a_message_can_hold_is_cut(seconds: int) -> None:
     """The declaration is encoded again for its digest in the audit line."""
     message = descriptor("Demo", "FILTER")
-    message.deadlines["filter"].seconds = seconds
+    message.deadlines.add(point=identity_pb2.EXTENSION_POINT_FILTER).deadline.seconds = seconds
     (plugin,) = read_handshake(reply(message), PLACE).plugins
     assert plugin.deadlines == {"filter": LONGEST_WISH_S}
-    assert wire_results.encode_descriptor(plugin).deadlines["filter"].seconds == LONGEST_WISH_S
+    (again,) = wire_results.encode_descriptor(plugin).deadlines
+    assert again.deadline.seconds == LONGEST_WISH_S
+
+
+def test_second_deadline_of_a_point_is_ignored_with_a_warning() -> None:
+    message = descriptor("Demo", "FILTER")
+    for seconds in (2, 3):
+        message.deadlines.add(point=identity_pb2.EXTENSION_POINT_FILTER).deadline.FromSeconds(seconds)
+    got = read_handshake(reply(message), PLACE)
+    assert got.plugins[0].deadlines == {"filter": 2.0}
+    assert got.warnings == ("plugin Demo requests a second deadline for filter, which is ignored",)
 
 
 @pytest.mark.parametrize("seconds", [0, -5])
 def test_a_wish_for_no_time_at_all_is_ignored_with_a_warning(seconds: int) -> None:
     message = descriptor("Demo", "FILTER")
-    message.deadlines["filter"].FromSeconds(seconds)
+    message.deadlines.add(point=identity_pb2.EXTENSION_POINT_FILTER).deadline.FromSeconds(seconds)
     got = read_handshake(reply(message), PLACE)
     assert got.plugins[0].deadlines == {}
     assert got.warnings == (f"plugin Demo requests a deadline of {seconds} s for filter, which is ignored",)

@@ -208,7 +208,13 @@ async def test_reservations_are_given_back_in_messages_below_the_limit(tmp_path:
         link = host.attachments.places[0].link
         assert link is not None
         parcels = [
-            Parcel(f"c{i}", ObjectRef(namespace="default", name=f"p{i}", uid=f"u{i}"), "n0", b"t" * 4096)
+            Parcel(
+                f"c{i}",
+                ObjectRef(namespace="default", name=f"p{i}", uid=f"u{i}"),
+                "n0",
+                b"t" * 4096,
+                "default-scheduler",
+            )
             for i in range(50)
         ]
         sender = LinkSender(link, "Demo")
@@ -234,7 +240,8 @@ async def test_changes_that_do_not_fit_into_a_call_go_before_it(tmp_path: Path) 
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         (asked,) = plugin.requests("Filter")
         assert not asked.ctx.HasField("delta")
-        assert [bool(chunks[0].full) for chunks in plugin.requests("SyncState")] == [True, False]
+        bases = [chunks[0].chunk.HasField("base") for chunks in plugin.requests("SyncState")]
+        assert bases == [False, True]
         chunks = plugin.requests("SyncState")[-1]
         assert max(chunk.ByteSize() for chunk in chunks) <= MIN_BYTES
 
@@ -257,7 +264,8 @@ async def test_changes_go_before_a_call_that_their_pod_nearly_fills(
             verdicts = await host.client.filter(host.cycle(large), host.nodes)
             assert verdicts.all_passed, verdicts.status(0).message
         assert [asked.ctx.HasField("delta") for asked in plugin.requests("Filter")] == [False, False]
-        assert [bool(chunks[0].full) for chunks in plugin.requests("SyncState")] == [True, False, False]
+        bases = [chunks[0].chunk.HasField("base") for chunks in plugin.requests("SyncState")]
+        assert bases == [False, True, True]
 
 
 async def test_an_object_of_the_state_over_the_limit_fails_the_call_with_the_cure(tmp_path: Path) -> None:

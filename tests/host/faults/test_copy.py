@@ -82,7 +82,7 @@ async def test_row_18_after_one_repair_the_policy_applies_and_everything_is_sent
         assert 'plugin "Raw"' in world.message_of("a")
         synced = len(plugin.requests("SyncState"))
         await until(lambda: len(plugin.requests("SyncState")) > synced)
-        assert plugin.requests("SyncState")[-1].full
+        assert not plugin.requests("SyncState")[-1].chunk.HasField("base")
         await world.settle()
         assert world.node_of("a") == "n0"
 

@@ -372,7 +372,7 @@ async def pod_group_post_filter(asked: Asked, _rng: random.Random) -> bool:
 async def unreserve(asked: Asked, _rng: random.Random) -> bool:
     try:
         done = await LinkSender(asked.link, NAME).send_unreserve(
-            [Parcel("cycle-1", PREEMPTOR.ref, "n3", b"")]
+            [Parcel("cycle-1", PREEMPTOR.ref, "n3", b"", "default-scheduler")]
         )
     except PluginProtocolError:
         return not asked.is_readable
@@ -381,7 +381,9 @@ async def unreserve(asked: Asked, _rng: random.Random) -> bool:
 
 async def post_bind(asked: Asked, _rng: random.Random) -> bool:
     try:
-        await LinkSender(asked.link, NAME).send_post_bind([Parcel("cycle-1", PREEMPTOR.ref, "n3", b"")])
+        await LinkSender(asked.link, NAME).send_post_bind(
+            [Parcel("cycle-1", PREEMPTOR.ref, "n3", b"", "default-scheduler")]
+        )
     except PluginProtocolError:
         return not asked.is_readable
     return asked.is_readable

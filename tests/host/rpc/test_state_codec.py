@@ -217,7 +217,7 @@ def test_chunks_stay_below_the_limit_and_add_up_to_the_delta(limit_bytes: int) -
     assert all(request.ByteSize() <= limit_bytes for request in requests)
     assert [request.sequence for request in requests] == list(range(len(requests)))
     assert [request.last for request in requests] == [False] * (len(requests) - 1) + [True]
-    assert not any(request.full for request in requests)
+    assert all(request.chunk.HasField("base") for request in requests)
     want = setup.encoder.delta(changes)
     for request in requests:
         indices = [state.index for state in request.chunk.upserts]
@@ -235,7 +235,7 @@ def test_empty_cluster_is_one_last_chunk() -> None:
     setup = Setup(Need.nodes())
     setup.cache.remove_node("n1")
     (request,) = chunks_of(setup.encoder, setup.changes(full=True), 4 * 2**20)
-    assert (request.full, request.last, len(request.chunk.upserts)) == (True, True, 0)
+    assert (request.chunk.HasField("base"), request.last, len(request.chunk.upserts)) == (False, True, 0)
 
 
 def test_single_object_beyond_the_limit_is_named() -> None:

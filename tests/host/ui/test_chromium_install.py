@@ -140,7 +140,7 @@ def test_installation_that_brings_no_program_is_an_error(apt: Callable[..., Path
     apt(brings="")
     done = run()
     assert (done.returncode, done.stdout) == (1, "")
-    assert "neither chromium nor chromium-browser is on the PATH" in done.stderr
+    assert "the PATH has none of: chromium chromium-browser. Install Chromium yourself" in done.stderr
 
 
 def test_machine_without_apt_get_is_told_what_to_do(run: Run) -> None:

@@ -343,13 +343,13 @@ def test_protoc_that_the_build_script_would_call_is_checked(
     (tools / "python").unlink()
     said = refused(arguments, tmp_path, capsys)
     assert (
-        "needs protoc 22 or newer, and 'python -m grpc_tools.protoc' does not run: `pip install grpcio-tools`"
-        in said
+        "needs protoc 3.21 or newer, and 'python -m grpc_tools.protoc' does not run:"
+        " `pip install grpcio-tools`" in said
     )
-    tool(tools, "protoc", "libprotoc 3.21.12")
+    tool(tools, "protoc", "libprotoc 3.20.3")
     monkeypatch.setenv("PROTOC", "protoc --fatal_warnings")
-    assert "'protoc --fatal_warnings' is version 3.21.12" in refused(arguments, tmp_path, capsys)
-    tool(tools, "protoc", "libprotoc 25.1")
+    assert "'protoc --fatal_warnings' is version 3.20.3" in refused(arguments, tmp_path, capsys)
+    tool(tools, "protoc", "libprotoc 3.21.12")
     assert main(["new", *arguments]) == 0
 
 

@@ -21,6 +21,8 @@ from google.protobuf.duration_pb2 import Duration
 from support.conforming_plugin import SUCCESS, ConformingPlugin, RefusalError, decided
 from support.kit import failures, report_of, result_of
 
+REJECTED = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE)
+
 
 class InNames(ConformingPlugin):
     is_snapshot = False
@@ -58,14 +60,14 @@ class WithObjects(ConformingPlugin):
         """Return the objects to which a state is applied."""
         return {} if full else dict(self.objects)
 
-    def apply(self, deltas: list[pb.StateDelta], full: bool) -> bool:
-        objects = self.of_before(full)
+    def apply(self, deltas: list[pb.StateDelta]) -> bool:
+        objects = self.of_before(not deltas[0].HasField("base"))
         for item in (item for delta in deltas for item in delta.objects):
             objects.pop(item.ref.name, None)
             if not item.removed:
                 objects[item.ref.name] = item.generation
         self.coming = objects
-        taken = super().apply(deltas, full)
+        taken = super().apply(deltas)
         if taken:
             self.objects = objects
         return taken
@@ -106,7 +108,7 @@ class ScoresTooShort(ConformingPlugin):
 class IndexOutOfRange(ConformingPlugin):
     def Filter(self, request: Any) -> Any:  # noqa: N802
         answer = super().Filter(request)
-        answer.verdicts.rejected.add(nodes=pb.NodeSet(bitmap=b"\x00\x00\x00\x00\x01"))
+        answer.verdicts.rejected.add(status=REJECTED, nodes=pb.NodeSet(bitmap=b"\x00\x00\x00\x00\x01"))
         return answer
 
 
@@ -114,7 +116,7 @@ class NodeTwice(InNames):
     def Filter(self, request: Any) -> Any:  # noqa: N802
         name = request.candidates.names[0]
         answer = super().Filter(request)
-        answer.verdicts.rejected.add(nodes=pb.NodeSet(names=[name, name]))
+        answer.verdicts.rejected.add(status=REJECTED, nodes=pb.NodeSet(names=[name, name]))
         return answer
 
 
@@ -122,14 +124,16 @@ class NodeInTwoGroups(InNames):
     def Filter(self, request: Any) -> Any:  # noqa: N802
         answer = super().Filter(request)
         for _ in range(2):
-            answer.verdicts.rejected.add(nodes=pb.NodeSet(names=request.candidates.names[:1]))
+            answer.verdicts.rejected.add(
+                status=REJECTED, nodes=pb.NodeSet(names=request.candidates.names[:1])
+            )
         return answer
 
 
 class UnknownNode(InNames):
     def Filter(self, request: Any) -> Any:  # noqa: N802
         answer = super().Filter(request)
-        answer.verdicts.rejected.add(nodes=pb.NodeSet(names=["no-such-node"]))
+        answer.verdicts.rejected.add(status=REJECTED, nodes=pb.NodeSet(names=["no-such-node"]))
         return answer
 
 
@@ -510,7 +514,11 @@ def test_kit_names_answers_that_come_after_the_deadline(
 class WithinItsWish(LateInTheQueue):
     """Answers after the default deadline, and within the one that it declares for queueSort."""
 
-    fields: ClassVar[dict[str, Any]] = {"deadlines": {"queueSort": Duration(seconds=2)}}
+    fields: ClassVar[dict[str, Any]] = {
+        "deadlines": [
+            identity.PointDeadline(point=identity.EXTENSION_POINT_QUEUE_SORT, deadline=Duration(seconds=2))
+        ]
+    }
 
     def answer(self, rpc: str, request: Any, reply: Any) -> Any:
         if rpc == "SortKeys":

@@ -53,7 +53,7 @@ def probe(host: RawHost, **more: Any) -> Any:
 
 def sync(host: RawHost, **more: Any) -> Any:
     chunk = full_state([node_state(0, make_node("n0"))], generation=2)
-    return host.state.SyncState(iter([state_pb2.SyncStateRequest(full=True, chunk=chunk, last=True)]), **more)
+    return host.state.SyncState(iter([state_pb2.SyncStateRequest(chunk=chunk, last=True)]), **more)
 
 
 def reconcile(host: RawHost, **more: Any) -> Any:

@@ -109,7 +109,7 @@ def test_chunks_are_visible_at_the_last_one(host: RawHost) -> None:
 def test_a_stream_without_its_last_chunk_changes_nothing(host: RawHost) -> None:
     host.give_nodes(Node(name="a"))
     chunk = full_state([node_state(0, Node(name="b"))], generation=2)
-    reply = host.state.SyncState(iter([state_pb2.SyncStateRequest(full=True, chunk=chunk)]))
+    reply = host.state.SyncState(iter([state_pb2.SyncStateRequest(chunk=chunk)]))
     assert reply.have.generation == 1
     assert names_seen(host) == "a"
 
@@ -118,7 +118,7 @@ def test_a_delta_on_another_base_asks_for_everything(host: RawHost) -> None:
     host.give_nodes(Node(name="a"))
     delta = full_state([node_state(1, Node(name="b"))], generation=9)
     delta.base.CopyFrom(pb.StateVersion(epoch=EPOCH, generation=8))
-    reply = host.sync(delta, full=False)
+    reply = host.sync(delta)
     assert (reply.need_full, reply.have.generation) == (True, 1)
 
 
@@ -131,9 +131,7 @@ def test_a_digest_that_differs_asks_for_everything(host: RawHost) -> None:
 def test_a_gap_in_the_chunks_is_the_hosts_fault(host: RawHost) -> None:
     chunk = full_state([])
     error = refused(
-        lambda: host.state.SyncState(
-            iter([state_pb2.SyncStateRequest(full=True, chunk=chunk, sequence=1, last=True)])
-        )
+        lambda: host.state.SyncState(iter([state_pb2.SyncStateRequest(chunk=chunk, sequence=1, last=True)]))
     )
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
 

@@ -300,10 +300,8 @@ def test_summary_and_object_are_kept_when_only_the_other_changes() -> None:
 # --- SyncState -----------------------------------------------------------------------------------------
 
 
-def chunk(
-    part: pb.StateDelta, sequence: int, *, full: bool, last: bool = False
-) -> state_pb2.SyncStateRequest:
-    return state_pb2.SyncStateRequest(full=full, chunk=part, sequence=sequence, last=last)
+def chunk(part: pb.StateDelta, sequence: int, *, last: bool = False) -> state_pb2.SyncStateRequest:
+    return state_pb2.SyncStateRequest(chunk=part, sequence=sequence, last=last)
 
 
 FIRST = delta(None, 9, node(0, 8, "x0"))
@@ -312,9 +310,9 @@ LAST = delta(None, 9, node(1, 9, "x1"), node_count=2, generation_sum=17)
 
 def test_chunks_are_seen_only_when_the_last_one_came(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(FIRST, 0, full=True))
+    stream.add(chunk(FIRST, 0))
     assert copy.nodes.names == ["n0", "n1"]
-    stream.add(chunk(LAST, 1, full=True, last=True))
+    stream.add(chunk(LAST, 1, last=True))
     assert copy.nodes.names == ["x0", "x1"]
     response = stream.response()
     assert (response.have, response.need_full) == (version(9), False)
@@ -322,7 +320,7 @@ def test_chunks_are_seen_only_when_the_last_one_came(copy: StateCopy) -> None:
 
 def test_stream_that_breaks_off_changes_nothing(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(FIRST, 0, full=True))
+    stream.add(chunk(FIRST, 0))
     response = stream.response()
     assert (response.have, response.need_full) == (version(5), False)
     assert copy.nodes.names == ["n0", "n1"]
@@ -330,22 +328,22 @@ def test_stream_that_breaks_off_changes_nothing(copy: StateCopy) -> None:
 
 def test_streamed_delta_on_a_base_that_is_not_held_asks_for_everything(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(delta(4, 9), 0, full=False, last=True))
+    stream.add(chunk(delta(4, 9), 0, last=True))
     response = stream.response()
     assert (response.have, response.need_full) == (version(5), True)
 
 
 def test_streamed_delta_to_the_version_held_is_applied_already(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(delta(4, 5), 0, full=False, last=True))
+    stream.add(chunk(delta(4, 5), 0, last=True))
     assert (stream.response().have, stream.response().need_full) == (version(5), False)
 
 
 def test_streamed_delta_of_several_chunks_is_applied_as_one(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(delta(5, 9, node(0, 8, usage=usage(1))), 0, full=False))
+    stream.add(chunk(delta(5, 9, node(0, 8, usage=usage(1))), 0))
     last = delta(5, 9, node(1, 9, usage=usage(2)), node_count=2, generation_sum=17)
-    stream.add(chunk(last, 1, full=False, last=True))
+    stream.add(chunk(last, 1, last=True))
     assert copy.nodes.requested("cpu").tolist() == [1, 2]
     assert copy.version == StateVersion(EPOCH, 9)
 
@@ -358,17 +356,17 @@ def test_copy_that_holds_nothing_answers_no_version() -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        pytest.param(chunk(LAST, 2, full=True), "chunk 2 came where 1 was due", id="gap"),
-        pytest.param(chunk(LAST, 0, full=True), "chunk 0 came where 1 was due", id="repeated"),
-        pytest.param(chunk(LAST, 1, full=False), "of another delta", id="not full any more"),
-        pytest.param(chunk(delta(None, 8), 1, full=True), "of another delta", id="another target"),
+        pytest.param(chunk(LAST, 2), "chunk 2 came where 1 was due", id="gap"),
+        pytest.param(chunk(LAST, 0), "chunk 0 came where 1 was due", id="repeated"),
+        pytest.param(chunk(delta(5, 9), 1), "of another delta", id="not full any more"),
+        pytest.param(chunk(delta(None, 8), 1), "of another delta", id="another target"),
     ],
 )
 def test_chunks_that_do_not_fit_together_are_refused(
     copy: StateCopy, second: state_pb2.SyncStateRequest, problem: str
 ) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(FIRST, 0, full=True))
+    stream.add(chunk(FIRST, 0))
     with pytest.raises(SequenceError, match=problem):
         stream.add(second)
     assert copy.version == StateVersion(EPOCH, 5)
@@ -376,6 +374,6 @@ def test_chunks_that_do_not_fit_together_are_refused(
 
 def test_chunk_after_the_last_is_refused(copy: StateCopy) -> None:
     stream = copy.begin_sync()
-    stream.add(chunk(delta(None, 9), 0, full=True, last=True))
+    stream.add(chunk(delta(None, 9), 0, last=True))
     with pytest.raises(SequenceError, match="after the last"):
-        stream.add(chunk(LAST, 1, full=True))
+        stream.add(chunk(LAST, 1))

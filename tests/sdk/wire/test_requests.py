@@ -41,18 +41,17 @@ def test_arguments_get_their_integers_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "unset", "want"),
+    ("code", "want"),
     [
-        (pb.PluginStatus.CODE_UNSPECIFIED, Code.SUCCESS, Code.SUCCESS),
-        (pb.PluginStatus.CODE_UNSPECIFIED, Code.UNSCHEDULABLE, Code.UNSCHEDULABLE),
-        (pb.PluginStatus.CODE_PENDING, Code.SUCCESS, Code.PENDING),
-        (42, Code.SUCCESS, Code.ERROR),
+        (pb.PluginStatus.CODE_UNSPECIFIED, Code.ERROR),
+        (pb.PluginStatus.CODE_PENDING, Code.PENDING),
+        (42, Code.ERROR),
     ],
 )
-def test_an_unset_code_reads_as_its_place_says_and_an_unknown_one_as_error(
-    code: pb.PluginStatus.Code.ValueType, unset: Code, want: Code
+def test_unset_code_and_unknown_one_are_read_as_error(
+    code: pb.PluginStatus.Code.ValueType, want: Code
 ) -> None:
-    assert decode_status(pb.PluginStatus(code=code), unset).code is want
+    assert decode_status(pb.PluginStatus(code=code)).code is want
 
 
 @pytest.mark.parametrize(
@@ -70,9 +69,12 @@ def test_an_unknown_outcome_reads_as_refused(
     assert got.outcome is want
 
 
-def test_rejections_are_unschedulable_unless_they_say_more_and_others_unresolvable() -> None:
+def test_rejections_have_the_status_of_their_group_and_others_are_unresolvable() -> None:
     groups = [
-        spb.NodeGroup(nodes=pb.NodeSet(bitmap=b"\x01")),
+        spb.NodeGroup(
+            status=pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE),
+            nodes=pb.NodeSet(bitmap=b"\x01"),
+        ),
         spb.NodeGroup(
             status=pb.PluginStatus(code=pb.PluginStatus.CODE_PENDING), nodes=pb.NodeSet(names=["n1"])
         ),

@@ -109,7 +109,9 @@ def test_a_descriptor_travels_whole() -> None:
     assert got.pod_sensitivity == identity_pb2.POD_SENSITIVITY_NONE
     assert got.normalization == identity_pb2.SCORE_NORMALIZATION_HOST_MIN_MAX
     assert [need.resource for need in got.needs] == ["", "", "persistentvolumeclaims"]
-    assert got.deadlines["preBind"].nanos == 500_000_000
+    assert [(wish.point, wish.deadline.nanos) for wish in got.deadlines] == [
+        (identity_pb2.EXTENSION_POINT_PRE_BIND, 500_000_000)
+    ]
     assert got.events == [
         identity_pb2.EventInterest(
             resource="Node",

@@ -17,6 +17,7 @@ from berth_sdk.status import Verdicts
 from berth_sdk.wire.codec import CONTEXT, RPCS, SCORES, Layout, Rpc
 from berth_sdk.wire.frames import NUMBERS
 from berth_sdk.wire.scores import Scored, take_field
+from google.protobuf.descriptor import FieldDescriptor
 
 from berth_host.attempt.call_record import CycleRecord
 from berth_host.rpc.call import AnyCall, Lane
@@ -155,8 +156,21 @@ def _fields(rpc: Rpc) -> Iterator[tuple[str, Field, _Put]]:
             continue
         if field.name not in FIELDS:
             raise TypeError(f"{rpc.name}Request.{field.name} has no writer in requests.FIELDS")
-        put = _extend if field.is_repeated else setattr if field.message_type is None else _copy
-        yield field.name, FIELDS[field.name], put
+        yield field.name, FIELDS[field.name], _put_of(field)
+
+
+def _put_of(field: FieldDescriptor) -> _Put:
+    """Return the function that sets a field of this kind. None leaves a field that has presence unset."""
+    if field.is_repeated:
+        return _extend
+    if field.message_type is not None:
+        return _copy
+    return _set_if_known if field.has_presence else setattr
+
+
+def _set_if_known(message: Any, name: str, value: Any) -> None:
+    if value is not None:
+        setattr(message, name, value)
 
 
 def _extend(message: Any, name: str, value: Any) -> None:

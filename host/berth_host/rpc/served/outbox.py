@@ -44,15 +44,17 @@ IDLE_END_S: Final = 1.0
 class Parcel:
     """A reservation to give back, or a pod that was bound.
 
-    `trial`: of a group's cycle; None: the pod was scheduled by itself. `anchor`: of a traced attempt.
-    `since_s`: the time when it was added (monotonic seconds). `superseded`: an instance got a list of live
-    reservations since then, without this one. `own`: the way to the instance of the cycle; None: not known.
+    `profile`: the profile of the cycle, by schedulerName. `trial`: of a group's cycle; None: the pod was
+    scheduled by itself. `anchor`: of a traced attempt. `since_s`: the time when it was added (monotonic
+    seconds). `superseded`: an instance got a list of live reservations since then, without this one. `own`:
+    the way to the instance of the cycle; None: not known.
     """
 
     cycle_id: str
     pod: ObjectRef
     node_name: str
     token: bytes
+    profile: str
     reason: str = ""
     since_s: float = 0.0
     tries: int = 0

@@ -64,22 +64,24 @@ class ReplyReader:
     # --- parts of every reply ------------------------------------------------------------------------
 
     def status(self, ctx: pb.ReplyContext, unset: Code = Code.SUCCESS) -> Status:
-        """Return the status of the reply; `unset`: the reading of no code."""
-        return self.read(ctx.status, unset)
+        """Return the status of the reply. `unset`: the code where the reply has no status."""
+        if ctx.HasField("status"):
+            return self.read(ctx.status)
+        return SUCCESS if unset is Code.SUCCESS else Status(unset, (), self.plugin)
 
-    def read(self, message: pb.PluginStatus, unset: Code) -> Status:
-        """Return a status. `unset`: the reading of no code."""
-        return decode_status(message, (self.plugin, self.rpc), unset, self.codes)
-
-    def decision(self, ctx: pb.ReplyContext) -> Status | None:
-        """Return the status where a decision is due; None: no code was set."""
-        if ctx.status.code == pb.PluginStatus.CODE_UNSPECIFIED and not ctx.status.reasons:
-            return None
-        return self.status(ctx)
+    def read(self, message: pb.PluginStatus) -> Status:
+        """Return a status, which has a code."""
+        return decode_status(message, (self.plugin, self.rpc), self.codes)
 
     def decided(self, ctx: pb.ReplyContext, unset: Code | None) -> Status | None:
-        """Return the status. `unset`: the reading of no code; None: a decision is due, and there is none."""
-        return self.decision(ctx) if unset is None else self.status(ctx, unset)
+        """Return the status of the reply.
+
+        `unset`: the code where the reply has no status. None: a decision is due; the result is None if there
+        is none.
+        """
+        if unset is None:
+            return self.read(ctx.status) if ctx.HasField("status") else None
+        return self.status(ctx, unset)
 
     # --- nodes and scores -----------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class ReplyReader:
             members = self._members(group.nodes)
             if groups is not None and groups[members].any():
                 self.violation("listed a node in two groups of verdicts")
-            status = self.read(group.status, Code.UNSCHEDULABLE)
+            status = self.read(group.status)
             if status.is_success:
                 self.violation("listed nodes as rejected and gave them SUCCESS")
             if groups is None:
@@ -210,6 +212,8 @@ class ReplyReader:
         """Return the names in a set; they need not be known. A complement is of the candidates."""
         nodes = self.candidates
         names = set(message.names)
+        if names and message.bitmap:
+            self.violation("listed nodes both by a bitmap and by names: use one of them")
         if len(names) != len(message.names):
             self.violation("listed a node twice")
         if message.bitmap:
@@ -266,7 +270,7 @@ def _patch(reader: ReplyReader, message: scheduling_pb2.ObjectPatch) -> ObjectPa
 READERS: Final[Mapping[str, Convert]] = {
     "NodeSet": ReplyReader.eligible,
     "NodeVerdicts": ReplyReader.verdicts,
-    "PluginStatus": lambda reader, message: reader.read(message, Code.SUCCESS),
+    "PluginStatus": ReplyReader.read,
     "ObjectRef": lambda _reader, message: wire.decode_ref(message),
     "ObjectPatch": _patch,
     "Action": lambda _reader, number: patch_action(number),
@@ -275,7 +279,7 @@ READERS: Final[Mapping[str, Convert]] = {
     "PlacementNodes": ReplyReader.placement,
     "PlacementAssignment": lambda _reader, message: decode_assignments([message], {})[0],
     "FeasibleRun": lambda reader, message: FeasibleRun(
-        message.count, reader.read(message.status, Code.SUCCESS)
+        message.count, reader.read(message.status) if message.HasField("status") else SUCCESS
     ),
 }
 """The reader of each kind of value, for all replies."""

@@ -81,16 +81,16 @@ class RequestWriter:
             cycle.subject.ref,
             node_name,
             token or b"",
+            cycle.profile,
             reason,
             trial=cycle.trial,
             anchor=anchor,
         )
 
-    def index_of(self, node_name: str) -> int:
-        """Return the node's slot in SNAPSHOT mode; 0, which leaves the field unset, in NAMES mode."""
+    def index_of(self, node_name: str) -> int | None:
+        """Return the node's slot in SNAPSHOT mode; None, which leaves the field unset, in NAMES mode."""
         feed = self.link.feed
-        index = None if self.mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
-        return index or 0
+        return None if self.mode is NodeMode.NAMES or feed is None else feed.index_of(node_name)
 
 
 # --- the fields of requests ------------------------------------------------------------------------------

@@ -113,6 +113,7 @@ def _unreserve_item(item: Parcel) -> scheduling_pb2.UnreserveItem:
         plugin_token=item.token,
         reason=item.reason,
         trial=None if item.trial is None else encode_trial(item.trial),
+        profile=item.profile,
     )
 
 
@@ -122,4 +123,5 @@ def _post_bind_item(item: Parcel) -> scheduling_pb2.PostBindItem:
         pod=wire.encode_ref(item.pod),
         node_name=item.node_name,
         plugin_token=item.token,
+        profile=item.profile,
     )

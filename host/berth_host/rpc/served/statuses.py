@@ -1,8 +1,7 @@
 """The contract's `PluginStatus` -> `Status`, as the host reads it.
 
-`unset` is the code for a message without one. A message with reasons and no code is a violation: a rejection
-whose code got lost. An unknown code becomes ERROR. Reasons are cut to the limits of the contract. Called by
-the codec.
+A message without a code is a violation: it may be a rejection whose code got lost. An unknown code becomes
+ERROR. Reasons are cut to the limits of the contract. Called by the codec.
 """
 
 from __future__ import annotations
@@ -24,36 +23,33 @@ _LONGEST_SECRET: Final = 4096
 """The characters behind a cut that are read too, as a secret may begin before the cut and end there."""
 
 
-def decode_status(message: pb.PluginStatus, asked: tuple[str, str], unset: Code, codes: CodeLog) -> Status:
+def decode_status(message: pb.PluginStatus, asked: tuple[str, str], codes: CodeLog) -> Status:
     """Return a Status that names the plugin.
 
-    Raises PluginProtocolError for reasons without a code.
+    Raises PluginProtocolError for a message without a code.
 
     Args:
         message: The plugin's message.
         asked: The plugin, and the call that it answers.
-        unset: The code for a message without one.
         codes: Logs an unknown code.
     """
     plugin, rpc = asked
     if message.code == pb.PluginStatus.CODE_UNSPECIFIED:
-        if message.reasons:
-            raise PluginProtocolError(plugin, rpc, without_code(message.reasons))
-        code = unset
-    else:
-        known = CODES.get(message.code)
-        if known is None:
-            reason = codes.unknown(plugin, rpc, message.code)
-            return Status(Code.ERROR, (reason, *cut_reasons(message.reasons))[:MAX_REASONS], plugin)
-        code = known
+        raise PluginProtocolError(plugin, rpc, without_code(message.reasons))
+    code = CODES.get(message.code)
+    if code is None:
+        reason = codes.unknown(plugin, rpc, message.code)
+        return Status(Code.ERROR, (reason, *cut_reasons(message.reasons))[:MAX_REASONS], plugin)
     if code is Code.SUCCESS and not message.reasons:
         return SUCCESS
     return Status(code, cut_reasons(message.reasons), plugin)
 
 
 def without_code(reasons: Iterable[str]) -> str:
-    """Return what is wrong with a status that has reasons and no code, as the end of a sentence."""
-    first = next(iter(cut_reasons(reasons)), "")
+    """Return what is wrong with a status that has no code, as the end of a sentence."""
+    first = next(iter(cut_reasons(reasons)), None)
+    if first is None:
+        return "answered a status without a code: set `code`"
     return f"answered a status with reasons and without a code ({cut(first, 256)!r}): set `code`"
 
 

@@ -56,12 +56,12 @@ After a failed call with effects the outcome is unknown. The host then has it un
 and Permit) or reads the truth (the pod, after Bind).
 
 Who is meant. Every request names the attachment (attachment_id), and every request about one plugin names that
-plugin. The host sends both again as the metadata `berth-attachment-id` and `berth-plugin` of each gRPC call, so that
-an interceptor can check them without reading the message; in frames, which have no metadata, the message alone says
-it. Metadata and message always agree; the receiver refuses a call in which they do not, with INVALID_ARGUMENT.
-Absent metadata agrees with every message: the sender leaves out a name that the message does not have, and one with
-characters other than printable ASCII. The calls of HandleService carry `authorization` and `berth-plugin` in the
-same way.
+plugin. The message counts. The host sends both again as the metadata `berth-attachment-id` and `berth-plugin` of each
+gRPC call, for an interceptor that does not read messages; frames have no metadata. A plugin needs to read no
+metadata. A receiver that reads the metadata too refuses a call in which metadata and message differ, with
+INVALID_ARGUMENT. Absent metadata agrees with every message: the sender leaves out a name that the message does not
+have, and one with characters other than printable ASCII. The calls of HandleService carry `authorization` and
+`berth-plugin` in the same way.
 
 Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what
 it can: state, batches of pods, scenarios, lists of reservations. Where one pod or object alone is too large, the
@@ -74,7 +74,8 @@ Evolution. v1 is released. From now on it only grows: by fields, enum values, ca
 changes. A reader skips a field that it does not know. For an enum value that it does not know, the comment of the
 enum says what to do.
 
-Compilers. The files need protoc 22 or newer, for the option debug_redact of the two fields that hold secrets.
+Compilers. protoc 3.21 and newer compile the files. A debug print of a message shows its secrets: print single fields
+of HandshakeRequest, ConfigureRequest and HandleEndpoint.
 """
 
 from collections import abc as _abc
@@ -1646,8 +1647,10 @@ class ReplyContext(_message.Message):
     """
     @_builtins.property
     def status(self) -> Global___PluginStatus:
-        """REQUIRED with a code at RESERVE, PERMIT, PRE_BIND and BIND. Elsewhere OPTIONAL; PluginStatus.Code says how an unset
-        one is read. A status other than SUCCESS holds for all candidates of the request.
+        """REQUIRED at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide. Elsewhere OPTIONAL; unset:
+        UNSCHEDULABLE at POST_FILTER and POD_GROUP_POST_FILTER (the plugin cannot help), SUCCESS at every other point (the
+        plugin has nothing to object). A status other than SUCCESS holds for all candidates of the request. Not read with
+        `missing`.
         """
 
     @_builtins.property
@@ -1702,13 +1705,8 @@ class PluginStatus(_message.Message):
     class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PluginStatus._Code.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         CODE_UNSPECIFIED: PluginStatus._Code.ValueType  # 0
-        """The meaning depends on the place.
-          SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
-                         PreBindPreFlight and the points of groups: the plugin has nothing to object.
-          UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
-                         cannot help.
-          a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide; and everywhere if
-                         the status has reasons, because it is then a rejection whose code got lost.
+        """A violation wherever a status is set, also in a list or a group of nodes: it may be a rejection whose code got
+        lost. Where a comment allows that the whole status is unset, the comment says how that is read.
         """
         CODE_SUCCESS: PluginStatus._Code.ValueType  # 1
         """The plugin agrees; the host goes on."""
@@ -1742,13 +1740,8 @@ class PluginStatus(_message.Message):
         """The decision."""
 
     CODE_UNSPECIFIED: PluginStatus.Code.ValueType  # 0
-    """The meaning depends on the place.
-      SUCCESS        at PRE_ENQUEUE, PRE_FILTER, FILTER, SimulateFilter, PRE_SCORE, SCORE, NORMALIZE_SCORE,
-                     PreBindPreFlight and the points of groups: the plugin has nothing to object.
-      UNSCHEDULABLE  in NodeGroup, and at POST_FILTER and POD_GROUP_POST_FILTER, where it says that the plugin
-                     cannot help.
-      a violation    at RESERVE, PERMIT, PRE_BIND and BIND, where the plugin must decide; and everywhere if
-                     the status has reasons, because it is then a rejection whose code got lost.
+    """A violation wherever a status is set, also in a list or a group of nodes: it may be a rejection whose code got
+    lost. Where a comment allows that the whole status is unset, the comment says how that is read.
     """
     CODE_SUCCESS: PluginStatus.Code.ValueType  # 1
     """The plugin agrees; the host goes on."""
@@ -1781,7 +1774,7 @@ class PluginStatus(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     code: Global___PluginStatus.Code.ValueType
-    """REQUIRED where the plugin must decide, elsewhere OPTIONAL; unspecified: see CODE_UNSPECIFIED."""
+    """REQUIRED: the decision. CODE_UNSPECIFIED is a violation."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """OPTIONAL: why, in words for the pod's owner; at most 32 reasons of 4 KiB each. Empty with a code other than
@@ -1891,8 +1884,9 @@ Global___CycleEnd: _TypeAlias = CycleEnd  # noqa: Y015
 
 @_typing.final
 class NodeSet(_message.Message):
-    """A set of nodes: `bitmap` in SNAPSHOT mode, `names` in NAMES mode. PreFilterResponse.eligible may use either one.
-    With everything unset the set is empty.
+    """A set of nodes: `bitmap` in SNAPSHOT mode, `names` in NAMES mode. PreFilterResponse.eligible and
+    ReadStateRequest.nodes may use either one. A set that uses both is a violation. With everything unset the set is
+    empty.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -584,7 +584,7 @@ class EvaluatePreemptionResponse(_message.Message):
     """OPTIONAL: true: the plugin should set PostFilterResponse.clear_nomination."""
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """REQUIRED: SUCCESS: a node was found; UNSCHEDULABLE, with the reason: none was. Unspecified: UNSCHEDULABLE."""
+        """REQUIRED: SUCCESS: a node was found; UNSCHEDULABLE, with the reason: none was."""
 
     @_builtins.property
     def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
@@ -648,7 +648,7 @@ class TryPodGroupResponse(_message.Message):
     ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """REQUIRED: SUCCESS: the group would fit; another code, with the reason: it would not. Unspecified: UNSCHEDULABLE."""
+        """REQUIRED: SUCCESS: the group would fit; another code, with the reason: it would not."""
 
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[_scheduling_pb2.PlacementAssignment]:
@@ -705,9 +705,7 @@ class EvaluatePodGroupPreemptionResponse(_message.Message):
     VICTIMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """REQUIRED: SUCCESS: the group fits without the victims; another code, with the reason: it does not. Unspecified:
-        UNSCHEDULABLE.
-        """
+        """REQUIRED: SUCCESS: the group fits without the victims; another code, with the reason: it does not."""
 
     @_builtins.property
     def nominations(self) -> _containers.RepeatedCompositeFieldContainer[_scheduling_pb2.PlacementAssignment]:

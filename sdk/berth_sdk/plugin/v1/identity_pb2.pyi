@@ -581,27 +581,6 @@ class PluginDescriptor(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class DeadlinesEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _duration_pb2.Duration: ...
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _duration_pb2.Duration | None = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
@@ -619,6 +598,7 @@ class PluginDescriptor(_message.Message):
     HANDLE_REQUIRED_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     HOST_KEEPS_ANSWERS_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -691,10 +671,10 @@ class PluginDescriptor(_message.Message):
         """OPTIONAL: the events that can make a pod schedulable which this plugin rejected; empty: any event."""
 
     @_builtins.property
-    def deadlines(self) -> _containers.MessageMap[_builtins.str, _duration_pb2.Duration]:
-        """OPTIONAL: the deadlines that the plugin wishes, by point, spelled as in BerthConfiguration ("preBind"). The host
-        takes the wish up to the operator's limit. No key: the host's default. The host ignores an unknown key, with a
-        warning.
+    def deadlines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PointDeadline]:
+        """OPTIONAL: the deadlines that the plugin wishes, each point once. The host takes the wish up to the operator's limit.
+        A point that is not listed: the host's default. The host ignores a point that it does not know, and the second
+        deadline of a point, with a warning.
         """
 
     @_builtins.property
@@ -719,6 +699,22 @@ class PluginDescriptor(_message.Message):
         NON_ZERO_REQUESTED, POD_COUNT, HOST_PORTS) as unset, with a warning.
         """
 
+    @_builtins.property
+    def scope(self) -> Global___PodScope:
+        """OPTIONAL: the pods that the plugin concerns. The host calls the plugin about no other pod, at any point. For a pod
+        outside, the plugin is as if it were not configured: no call is made, no score is added, no event requeues the pod
+        for the plugin, and the pod neither fails nor waits while no instance is attached. The operator's `scope` of
+        BerthConfiguration narrows this one: a pod is inside if it is inside both. Unset: every pod. `terms` empty: no pod.
+
+        Until the first handshake of the plugin every pod is inside. After that the scope of the last instance holds, also
+        while no instance is attached. A change of the scope is an event about the plugin that users see. The scope is read
+        when the pod's cycle begins, and holds for this cycle. What a cycle reserved is given back, whatever the pod is by
+        then: Unreserve, PostBind and Reconcile do not read the scope.
+
+        The scope spares calls and is no rule: a host that does not know a condition asks about more pods, so the plugin
+        answers about every pod.
+        """
+
     def __init__(
         self,
         *,
@@ -731,7 +727,7 @@ class PluginDescriptor(_message.Message):
         reads_shared: _abc.Iterable[_builtins.str] | None = ...,
         events: _abc.Iterable[Global___EventInterest] | None = ...,
         normalization: Global___ScoreNormalization.ValueType = ...,
-        deadlines: _abc.Mapping[_builtins.str, _duration_pb2.Duration] | None = ...,
+        deadlines: _abc.Iterable[Global___PointDeadline] | None = ...,
         max_concurrency: _builtins.int = ...,
         handle_client: _builtins.bool = ...,
         sign_fields: Global___PodFields | None = ...,
@@ -739,14 +735,129 @@ class PluginDescriptor(_message.Message):
         handle_required: _builtins.bool = ...,
         reads: Global___NodeReads | None = ...,
         host_keeps_answers: _builtins.bool = ...,
+        scope: Global___PodScope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "sign_fields", b"sign_fields"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "scope", b"scope", "sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "host_keeps_answers", b"host_keeps_answers", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "host_keeps_answers", b"host_keeps_answers", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "scope", b"scope", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PluginDescriptor: _TypeAlias = PluginDescriptor  # noqa: Y015
+
+@_typing.final
+class PodScope(_message.Message):
+    """The pods that a plugin concerns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodScopeTerm]:
+        """OPTIONAL: a pod is inside if one of the terms holds. Empty: no pod is inside. At most 256."""
+
+    def __init__(
+        self,
+        *,
+        terms: _abc.Iterable[Global___PodScopeTerm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodScope: _TypeAlias = PodScope  # noqa: Y015
+
+@_typing.final
+class PodScopeTerm(_message.Message):
+    """Conditions on a pod. The term holds for a pod that meets each condition that is set. If none is set that the host
+    knows, the term holds for every pod, with a warning.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
+    ANNOTATION_KEYS_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    DEVICE_CLASSES_FIELD_NUMBER: _builtins.int
+    STORAGE_CLASSES_FIELD_NUMBER: _builtins.int
+    label_selector: _builtins.str
+    """OPTIONAL: a label selector in Kubernetes' string form, on the pod's labels. Empty: any labels. If the host cannot
+    read it, it reads it as empty, with a warning.
+    """
+    @_builtins.property
+    def annotation_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: keys of annotations: the pod has at least one of them. Empty: any annotations."""
+
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: the pod is in one of these namespaces. Empty: any namespace."""
+
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: names of resources, as in PodSummary.requests: a container, an init container or the overhead of the pod
+        requests or limits at least one of them, be it 0. Empty: any resources.
+        """
+
+    @_builtins.property
+    def device_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: names of DeviceClasses: a ResourceClaim of the pod has a request for at least one of them. A claim that
+        the host does not know yet counts as one. Empty: any claims.
+        """
+
+    @_builtins.property
+    def storage_classes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """OPTIONAL: names of StorageClasses: the pod mounts a PersistentVolumeClaim of at least one of them. A claim that the
+        host does not know yet counts as one. Empty: any volumes.
+        """
+
+    def __init__(
+        self,
+        *,
+        label_selector: _builtins.str = ...,
+        annotation_keys: _abc.Iterable[_builtins.str] | None = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        resources: _abc.Iterable[_builtins.str] | None = ...,
+        device_classes: _abc.Iterable[_builtins.str] | None = ...,
+        storage_classes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation_keys", b"annotation_keys", "device_classes", b"device_classes", "label_selector", b"label_selector", "namespaces", b"namespaces", "resources", b"resources", "storage_classes", b"storage_classes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodScopeTerm: _TypeAlias = PodScopeTerm  # noqa: Y015
+
+@_typing.final
+class PointDeadline(_message.Message):
+    """The deadline of a point."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINT_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    point: Global___ExtensionPoint.ValueType
+    """REQUIRED: the point."""
+    @_builtins.property
+    def deadline(self) -> _duration_pb2.Duration:
+        """REQUIRED: the deadline, above 0."""
+
+    def __init__(
+        self,
+        *,
+        point: Global___ExtensionPoint.ValueType = ...,
+        deadline: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "point", b"point"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PointDeadline: _TypeAlias = PointDeadline  # noqa: Y015
 
 @_typing.final
 class NodeReads(_message.Message):
@@ -1063,27 +1174,6 @@ class PluginArgs(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class DeadlinesEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _duration_pb2.Duration: ...
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _duration_pb2.Duration | None = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     NAME_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
     ARGS_FIELD_NUMBER: _builtins.int
@@ -1111,10 +1201,8 @@ class PluginArgs(_message.Message):
         """REQUIRED: the points at which the host calls the plugin."""
 
     @_builtins.property
-    def deadlines(self) -> _containers.MessageMap[_builtins.str, _duration_pb2.Duration]:
-        """OPTIONAL: the deadline of each enabled point, keyed by its name in BerthConfiguration ("preBind"); no key: the
-        host does not tell.
-        """
+    def deadlines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PointDeadline]:
+        """OPTIONAL: the deadline of each enabled point, each point once. A point that is not listed: the host does not tell."""
 
     def __init__(
         self,
@@ -1123,7 +1211,7 @@ class PluginArgs(_message.Message):
         profile: _builtins.str = ...,
         args: _struct_pb2.Struct | None = ...,
         enabled: _abc.Iterable[Global___ExtensionPoint.ValueType] | None = ...,
-        deadlines: _abc.Mapping[_builtins.str, _duration_pb2.Duration] | None = ...,
+        deadlines: _abc.Iterable[Global___PointDeadline] | None = ...,
         required: _builtins.bool = ...,
         max_concurrency: _builtins.int = ...,
     ) -> None: ...
@@ -1199,8 +1287,8 @@ class ConfigureResponse(_message.Message):
     def plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginDescriptor]:
         """OPTIONAL: what plugins declare with these arguments, in place of their descriptors in the handshake, each name
         once. A plugin that is not in the list keeps its descriptor. Only these fields may differ from the handshake's:
-        node_mode, needs, pod_sensitivity, reads_shared, events, normalization, sign_fields, depends_on, reads and
-        host_keeps_answers; the host refuses an answer in which another one differs. With several profiles the descriptor
+        node_mode, needs, pod_sensitivity, reads_shared, events, normalization, sign_fields, depends_on, reads,
+        host_keeps_answers and scope; the host refuses an answer in which another one differs. With several profiles the descriptor
         holds for all of them. Not read after a refusal, in a trial, or with `error`.
         """
 

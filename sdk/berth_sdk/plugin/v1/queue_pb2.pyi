@@ -134,7 +134,7 @@ class PreEnqueueResponse(_message.Message):
     STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PluginStatus]:
-        """REQUIRED: aligned with `pods`; an unspecified code: SUCCESS."""
+        """REQUIRED: aligned with `pods`, each with a code."""
 
     def __init__(
         self,

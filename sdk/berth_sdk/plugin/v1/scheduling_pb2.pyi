@@ -69,7 +69,7 @@ class PreFilterResponse(_message.Message):
     """OPTIONAL: true: this plugin does not score this pod, as with SKIP at PRE_SCORE. With early_scores a violation."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def eligible(self) -> _common_pb2.NodeSet:
@@ -152,7 +152,7 @@ class FilterResponse(_message.Message):
     """OPTIONAL: true: this plugin does not score this pod, as with SKIP at PRE_SCORE. With early_scores a violation."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def verdicts(self) -> Global___NodeVerdicts:
@@ -217,7 +217,7 @@ class NodeGroup(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """OPTIONAL: the verdict; unset: UNSCHEDULABLE without a reason. A verdict with reasons has a code too."""
+        """REQUIRED: the verdict, which is not SUCCESS. A group without a status is a violation."""
 
     @_builtins.property
     def nodes(self) -> _common_pb2.NodeSet:
@@ -306,7 +306,7 @@ class ScenarioNode(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     node_index: _builtins.int
-    """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index; 0 is a valid index. In RunFilters a
+    """REQUIRED in SNAPSHOT mode, unless `state` is set; else unset: the node's index. Refused without. In RunFilters a
     name may stand in its place.
     """
     node_name: _builtins.str
@@ -347,18 +347,20 @@ class ScenarioNode(_message.Message):
     def __init__(
         self,
         *,
-        node_index: _builtins.int = ...,
+        node_index: _builtins.int | None = ...,
         node_name: _builtins.str = ...,
         removed: _abc.Iterable[_common_pb2.ObjectRef] | None = ...,
         added: _abc.Iterable[_common_pb2.PodState] | None = ...,
         usage: _common_pb2.NodeUsage | None = ...,
         state: _common_pb2.NodeState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "node_index", b"node_index", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "node_index", b"node_index", "node_name", b"node_name", "removed", b"removed", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "added", b"added", "node_index", b"node_index", "node_name", b"node_name", "removed", b"removed", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__node_index: _TypeAlias = _typing.Literal["node_index"]  # noqa: Y015
+    _WhichOneofArgType__node_index: _TypeAlias = _typing.Literal["_node_index", b"_node_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_index) -> _WhichOneofReturnType__node_index | None: ...
 
 Global___ScenarioNode: _TypeAlias = ScenarioNode  # noqa: Y015
 
@@ -372,11 +374,11 @@ class SimulateFilterResponse(_message.Message):
     STATUSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PluginStatus]:
-        """REQUIRED: aligned with `scenarios`; an unspecified code: SUCCESS."""
+        """REQUIRED: aligned with `scenarios`, each with a code."""
 
     def __init__(
         self,
@@ -449,7 +451,7 @@ class PostFilterResponse(_message.Message):
     """OPTIONAL: true: the host removes the pod's nomination. With nominated_node a violation."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: UNSCHEDULABLE (the plugin cannot help)."""
+        """REQUIRED with the cycle_id; without a status: UNSCHEDULABLE (the plugin cannot help)."""
 
     @_builtins.property
     def victims(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ObjectRef]:
@@ -518,7 +520,7 @@ class PreScoreResponse(_message.Message):
     EARLY_SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def early_scores(self) -> Global___Scores:
@@ -580,7 +582,7 @@ class ScoreResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def scores(self) -> Global___Scores:
@@ -710,7 +712,7 @@ class NormalizeScoreResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def scores(self) -> Global___Scores:
@@ -743,7 +745,7 @@ class ReserveRequest(_message.Message):
     node_name: _builtins.str
     """REQUIRED: the name of the chosen node."""
     node_index: _builtins.int
-    """REQUIRED in SNAPSHOT mode, else unset: the index of the node; 0 is a valid index."""
+    """REQUIRED in SNAPSHOT mode, else unset: the index of the node."""
     @_builtins.property
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle. Its id becomes the name of the reservation."""
@@ -757,14 +759,16 @@ class ReserveRequest(_message.Message):
         *,
         ctx: _common_pb2.CallContext | None = ...,
         node_name: _builtins.str = ...,
-        node_index: _builtins.int = ...,
+        node_index: _builtins.int | None = ...,
         trial: Global___ReservationTrial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "trial", b"trial"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "ctx", b"ctx", "node_index", b"node_index", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name", "trial", b"trial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__node_index: _TypeAlias = _typing.Literal["node_index"]  # noqa: Y015
+    _WhichOneofArgType__node_index: _TypeAlias = _typing.Literal["_node_index", b"_node_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_index) -> _WhichOneofReturnType__node_index | None: ...
 
 Global___ReserveRequest: _TypeAlias = ReserveRequest  # noqa: Y015
 
@@ -819,7 +823,7 @@ class ReserveResponse(_message.Message):
     EARLY_PRE_BIND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id and a code; an answer without a code is a violation."""
+        """REQUIRED with the cycle_id and a status; an answer without a status is a violation."""
 
     @_builtins.property
     def early_pre_flight(self) -> Global___PreBindPreFlightResponse:
@@ -862,6 +866,7 @@ class UnreserveItem(_message.Message):
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the cycle that made the reservation."""
     node_name: _builtins.str
@@ -870,6 +875,8 @@ class UnreserveItem(_message.Message):
     """OPTIONAL: the last token that the plugin returned in that cycle; empty: none."""
     reason: _builtins.str
     """OPTIONAL: why, for people."""
+    profile: _builtins.str
+    """REQUIRED: the profile of the cycle, as in CallContext.profile."""
     @_builtins.property
     def pod(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the pod of the cycle, with name and uid."""
@@ -887,10 +894,11 @@ class UnreserveItem(_message.Message):
         plugin_token: _builtins.bytes = ...,
         reason: _builtins.str = ...,
         trial: Global___ReservationTrial | None = ...,
+        profile: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod", "reason", b"reason", "trial", b"trial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile", "reason", b"reason", "trial", b"trial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -966,7 +974,7 @@ class PermitRequest(_message.Message):
     node_name: _builtins.str
     """REQUIRED: the name of the chosen node."""
     node_index: _builtins.int
-    """REQUIRED in SNAPSHOT mode, else unset: the index of the node; 0 is a valid index."""
+    """REQUIRED in SNAPSHOT mode, else unset: the index of the node."""
     @_builtins.property
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle."""
@@ -976,13 +984,15 @@ class PermitRequest(_message.Message):
         *,
         ctx: _common_pb2.CallContext | None = ...,
         node_name: _builtins.str = ...,
-        node_index: _builtins.int = ...,
+        node_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "ctx", b"ctx", "node_index", b"node_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_index", b"_node_index", "ctx", b"ctx", "node_index", b"node_index", "node_name", b"node_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__node_index: _TypeAlias = _typing.Literal["node_index"]  # noqa: Y015
+    _WhichOneofArgType__node_index: _TypeAlias = _typing.Literal["_node_index", b"_node_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_index) -> _WhichOneofReturnType__node_index | None: ...
 
 Global___PermitRequest: _TypeAlias = PermitRequest  # noqa: Y015
 
@@ -996,7 +1006,7 @@ class PermitResponse(_message.Message):
     WAIT_TIMEOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id and a code; an answer without a code is a violation."""
+        """REQUIRED with the cycle_id and a status; an answer without a status is a violation."""
 
     @_builtins.property
     def wait_timeout(self) -> _duration_pb2.Duration:
@@ -1112,7 +1122,7 @@ class PlacementGenerateResponse(_message.Message):
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementNodes]:
@@ -1182,7 +1192,7 @@ class PlacementScoreResponse(_message.Message):
     """OPTIONAL: the score; higher is better. 0..100, unless the plugin has NORMALIZE_PLACEMENT_SCORE."""
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     def __init__(
         self,
@@ -1244,7 +1254,7 @@ class NormalizePlacementScoreResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1313,7 +1323,7 @@ class PlacementFeasibleResponse(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS. Another code holds for all steps."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS. Another code holds for all steps."""
 
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeasibleRun]:
@@ -1347,7 +1357,7 @@ class FeasibleRun(_message.Message):
     """REQUIRED: the number of steps, at least 1."""
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; without a code: SUCCESS. In reasons the host writes the numbers of
+        """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; unset: SUCCESS. In reasons the host writes the numbers of
         the step in place of "{scheduled}" and "{remaining}".
         """
 
@@ -1407,7 +1417,7 @@ class PodGroupPostFilterResponse(_message.Message):
     PATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: UNSCHEDULABLE (the plugin cannot help)."""
+        """REQUIRED with the cycle_id; without a status: UNSCHEDULABLE (the plugin cannot help)."""
 
     @_builtins.property
     def nominations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementAssignment]:
@@ -1483,7 +1493,7 @@ class PreBindPreFlightResponse(_message.Message):
     """
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id; without a code: SUCCESS."""
+        """REQUIRED with the cycle_id; without a status: SUCCESS."""
 
     def __init__(
         self,
@@ -1559,7 +1569,7 @@ class PreBindResponse(_message.Message):
     """
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id and a code; an answer without a code is a violation."""
+        """REQUIRED with the cycle_id and a status; an answer without a status is a violation."""
 
     @_builtins.property
     def patches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectPatch]:
@@ -1787,7 +1797,7 @@ class BindResponse(_message.Message):
     """
     @_builtins.property
     def ctx(self) -> _common_pb2.ReplyContext:
-        """REQUIRED with the cycle_id and a code; an answer without a code is a violation."""
+        """REQUIRED with the cycle_id and a status; an answer without a status is a violation."""
 
     def __init__(
         self,
@@ -1813,12 +1823,15 @@ class PostBindItem(_message.Message):
     POD_FIELD_NUMBER: _builtins.int
     NODE_NAME_FIELD_NUMBER: _builtins.int
     PLUGIN_TOKEN_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the cycle that bound it."""
     node_name: _builtins.str
     """REQUIRED: the name of its node."""
     plugin_token: _builtins.bytes
     """OPTIONAL: the last token that the plugin returned in that cycle; empty: none."""
+    profile: _builtins.str
+    """REQUIRED: the profile of the cycle, as in CallContext.profile."""
     @_builtins.property
     def pod(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the pod, with name and uid."""
@@ -1830,10 +1843,11 @@ class PostBindItem(_message.Message):
         pod: _common_pb2.ObjectRef | None = ...,
         node_name: _builtins.str = ...,
         plugin_token: _builtins.bytes = ...,
+        profile: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

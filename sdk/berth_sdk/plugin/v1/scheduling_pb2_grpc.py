@@ -265,7 +265,7 @@ class SchedulingServiceServicer(object):
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
         Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
         Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
-        RESERVE that did not answer SKIP. An answer without a code is a violation.
+        RESERVE that did not answer SKIP. An answer without a status is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
         arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
         An answer other than SUCCESS is remembered too, until the cycle is over.
@@ -294,7 +294,7 @@ class SchedulingServiceServicer(object):
         returned.
 
         Caller: the host, last in the scheduling cycle, one plugin after the other. Default deadline 1 s.
-        Errors: the policy, Fail by default, with Unreserve. An answer without a code is a violation.
+        Errors: the policy, Fail by default, with Unreserve. An answer without a status is a violation.
         Repeat: no. A duplicate gets the first answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -336,7 +336,7 @@ class SchedulingServiceServicer(object):
         Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline 10 s.
         Errors: the attempt fails, with Unreserve; the host does not ask the next plugin. If the pod may be bound all the
         same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
-        chosen node. An answer without a code is a violation.
+        chosen node. An answer without a status is a violation.
         Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

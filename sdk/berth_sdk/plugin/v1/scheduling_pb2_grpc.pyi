@@ -127,7 +127,7 @@ class SchedulingServiceStub:
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
     Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
-      RESERVE that did not answer SKIP. An answer without a code is a violation.
+      RESERVE that did not answer SKIP. An answer without a status is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
       arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
       An answer other than SUCCESS is remembered too, until the cycle is over.
@@ -148,7 +148,7 @@ class SchedulingServiceStub:
     returned.
 
     Caller: the host, last in the scheduling cycle, one plugin after the other. Default deadline 1 s.
-    Errors: the policy, Fail by default, with Unreserve. An answer without a code is a violation.
+    Errors: the policy, Fail by default, with Unreserve. An answer without a status is a violation.
     Repeat: no. A duplicate gets the first answer.
     """
     PreBindPreFlight: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PreBindPreFlightRequest, _scheduling_pb2.PreBindPreFlightResponse]
@@ -178,7 +178,7 @@ class SchedulingServiceStub:
     Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline 10 s.
     Errors: the attempt fails, with Unreserve; the host does not ask the next plugin. If the pod may be bound all the
       same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
-      chosen node. An answer without a code is a violation.
+      chosen node. An answer without a status is a violation.
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PlacementGenerate: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]
@@ -344,7 +344,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
       Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
     Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
-      RESERVE that did not answer SKIP. An answer without a code is a violation.
+      RESERVE that did not answer SKIP. An answer without a status is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
       arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
       An answer other than SUCCESS is remembered too, until the cycle is over.
@@ -365,7 +365,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     returned.
 
     Caller: the host, last in the scheduling cycle, one plugin after the other. Default deadline 1 s.
-    Errors: the policy, Fail by default, with Unreserve. An answer without a code is a violation.
+    Errors: the policy, Fail by default, with Unreserve. An answer without a status is a violation.
     Repeat: no. A duplicate gets the first answer.
     """
     PreBindPreFlight: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PreBindPreFlightRequest, _scheduling_pb2.PreBindPreFlightResponse]  # type: ignore[assignment]
@@ -395,7 +395,7 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline 10 s.
     Errors: the attempt fails, with Unreserve; the host does not ask the next plugin. If the pod may be bound all the
       same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
-      chosen node. An answer without a code is a violation.
+      chosen node. An answer without a status is a violation.
     Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
     """
     PlacementGenerate: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PlacementGenerateRequest, _scheduling_pb2.PlacementGenerateResponse]  # type: ignore[assignment]
@@ -598,7 +598,7 @@ class SchedulingServiceServicer:
         Caller: the host, after it has chosen a node, one plugin after the other. If the plugin has not acknowledged an
           Unreserve of the same pod yet, the host waits for that first. Default deadline 1 s.
         Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
-          RESERVE that did not answer SKIP. An answer without a code is a violation.
+          RESERVE that did not answer SKIP. An answer without a status is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
           arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
           An answer other than SUCCESS is remembered too, until the cycle is over.
@@ -629,7 +629,7 @@ class SchedulingServiceServicer:
         returned.
 
         Caller: the host, last in the scheduling cycle, one plugin after the other. Default deadline 1 s.
-        Errors: the policy, Fail by default, with Unreserve. An answer without a code is a violation.
+        Errors: the policy, Fail by default, with Unreserve. An answer without a status is a violation.
         Repeat: no. A duplicate gets the first answer.
         """
 
@@ -674,7 +674,7 @@ class SchedulingServiceServicer:
         Caller: the host, after PreBind, one plugin after the other until one does not skip. Default deadline 10 s.
         Errors: the attempt fails, with Unreserve; the host does not ask the next plugin. If the pod may be bound all the
           same, as after DEADLINE_EXCEEDED, the host reads it first: the attempt has succeeded if the pod is bound to the
-          chosen node. An answer without a code is a violation.
+          chosen node. An answer without a status is a violation.
         Repeat: no. A duplicate gets SUCCESS if the pod is bound to that node.
         """
 

@@ -27,7 +27,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as berth_dot_plugin_dot_v1_dot_sc
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x65rth/plugin/v1/state.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a berth/plugin/v1/scheduling.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x01\n\x10SyncStateRequest\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x10\n\x08sequence\x18\x03 \x01(\r\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x15\n\rattachment_id\x18\x05 \x01(\t\"S\n\x11SyncStateResponse\x12+\n\x04have\x18\x01 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12\x11\n\tneed_full\x18\x02 \x01(\x08\"\x9d\x01\n\x10ReconcileRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x12\n\nhost_epoch\x18\x02 \x01(\x04\x12.\n\x04live\x18\x03 \x03(\x0b\x32 .berth.plugin.v1.LiveReservation\x12\x10\n\x08sequence\x18\x04 \x01(\r\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x15\n\rattachment_id\x18\x06 \x01(\t\"\xf7\x01\n\x0fLiveReservation\x12\x10\n\x08\x63ycle_id\x18\x01 \x01(\t\x12\'\n\x03pod\x18\x02 \x01(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x14\n\x0cplugin_token\x18\x04 \x01(\x0c\x12\x19\n\x11waiting_on_permit\x18\x05 \x01(\x08\x12\x33\n\x0fpermit_deadline\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x05trial\x18\x07 \x01(\x0b\x32!.berth.plugin.v1.ReservationTrial\".\n\x11ReconcileResponse\x12\x19\n\x11unknown_cycle_ids\x18\x01 \x03(\t2\xba\x01\n\x0cStateService\x12T\n\tSyncState\x12!.berth.plugin.v1.SyncStateRequest\x1a\".berth.plugin.v1.SyncStateResponse(\x01\x12T\n\tReconcile\x12!.berth.plugin.v1.ReconcileRequest\x1a\".berth.plugin.v1.ReconcileResponse(\x01\x42\x33\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62\x65rth/plugin/v1/state.proto\x12\x0f\x62\x65rth.plugin.v1\x1a\x1c\x62\x65rth/plugin/v1/common.proto\x1a berth/plugin/v1/scheduling.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x01\n\x10SyncStateRequest\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.berth.plugin.v1.StateDelta\x12\x10\n\x08sequence\x18\x03 \x01(\r\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x15\n\rattachment_id\x18\x05 \x01(\tJ\x04\x08\x01\x10\x02R\x04\x66ull\"S\n\x11SyncStateResponse\x12+\n\x04have\x18\x01 \x01(\x0b\x32\x1d.berth.plugin.v1.StateVersion\x12\x11\n\tneed_full\x18\x02 \x01(\x08\"\x9d\x01\n\x10ReconcileRequest\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x12\n\nhost_epoch\x18\x02 \x01(\x04\x12.\n\x04live\x18\x03 \x03(\x0b\x32 .berth.plugin.v1.LiveReservation\x12\x10\n\x08sequence\x18\x04 \x01(\r\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x15\n\rattachment_id\x18\x06 \x01(\t\"\x88\x02\n\x0fLiveReservation\x12\x10\n\x08\x63ycle_id\x18\x01 \x01(\t\x12\'\n\x03pod\x18\x02 \x01(\x0b\x32\x1a.berth.plugin.v1.ObjectRef\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x14\n\x0cplugin_token\x18\x04 \x01(\x0c\x12\x19\n\x11waiting_on_permit\x18\x05 \x01(\x08\x12\x33\n\x0fpermit_deadline\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x05trial\x18\x07 \x01(\x0b\x32!.berth.plugin.v1.ReservationTrial\x12\x0f\n\x07profile\x18\x08 \x01(\t\".\n\x11ReconcileResponse\x12\x19\n\x11unknown_cycle_ids\x18\x01 \x03(\t2\xba\x01\n\x0cStateService\x12T\n\tSyncState\x12!.berth.plugin.v1.SyncStateRequest\x1a\".berth.plugin.v1.SyncStateResponse(\x01\x12T\n\tReconcile\x12!.berth.plugin.v1.ReconcileRequest\x1a\".berth.plugin.v1.ReconcileResponse(\x01\x42\x33\n\x12io.berth.plugin.v1P\x01Z\x1b\x62\x65rth.io/plugin/v1;pluginv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\022io.berth.plugin.v1P\001Z\033berth.io/plugin/v1;pluginv1'
   _globals['_SYNCSTATEREQUEST']._serialized_start=146
-  _globals['_SYNCSTATEREQUEST']._serialized_end=277
-  _globals['_SYNCSTATERESPONSE']._serialized_start=279
-  _globals['_SYNCSTATERESPONSE']._serialized_end=362
-  _globals['_RECONCILEREQUEST']._serialized_start=365
-  _globals['_RECONCILEREQUEST']._serialized_end=522
-  _globals['_LIVERESERVATION']._serialized_start=525
-  _globals['_LIVERESERVATION']._serialized_end=772
-  _globals['_RECONCILERESPONSE']._serialized_start=774
-  _globals['_RECONCILERESPONSE']._serialized_end=820
-  _globals['_STATESERVICE']._serialized_start=823
-  _globals['_STATESERVICE']._serialized_end=1009
+  _globals['_SYNCSTATEREQUEST']._serialized_end=275
+  _globals['_SYNCSTATERESPONSE']._serialized_start=277
+  _globals['_SYNCSTATERESPONSE']._serialized_end=360
+  _globals['_RECONCILEREQUEST']._serialized_start=363
+  _globals['_RECONCILEREQUEST']._serialized_end=520
+  _globals['_LIVERESERVATION']._serialized_start=523
+  _globals['_LIVERESERVATION']._serialized_end=787
+  _globals['_RECONCILERESPONSE']._serialized_start=789
+  _globals['_RECONCILERESPONSE']._serialized_end=835
+  _globals['_STATESERVICE']._serialized_start=838
+  _globals['_STATESERVICE']._serialized_end=1024
 # @@protoc_insertion_point(module_scope)

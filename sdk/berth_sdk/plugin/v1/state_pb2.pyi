@@ -27,15 +27,10 @@ class SyncStateRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FULL_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     ATTACHMENT_ID_FIELD_NUMBER: _builtins.int
-    full: _builtins.bool
-    """OPTIONAL: true: the chunks are the full state; with the last one the plugin replaces its copy. False: the chunks
-    are one delta. The same in every chunk.
-    """
     sequence: _builtins.int
     """OPTIONAL: the number of the chunk: 0, 1, 2, ... without gaps."""
     last: _builtins.bool
@@ -44,14 +39,14 @@ class SyncStateRequest(_message.Message):
     """REQUIRED: the id from the handshake, in every chunk; another one is refused with PERMISSION_DENIED."""
     @_builtins.property
     def chunk(self) -> _common_pb2.StateDelta:
-        """REQUIRED: a part of the delta. All chunks have the same base and target. Only the last one has node_count,
-        generation_sum and object_count.
+        """REQUIRED: a part of the delta. All chunks have the same base and target. Without a base the chunks are the full
+        state, and with the last one the plugin replaces its copy. Only the last one has node_count, generation_sum and
+        object_count.
         """
 
     def __init__(
         self,
         *,
-        full: _builtins.bool = ...,
         chunk: _common_pb2.StateDelta | None = ...,
         sequence: _builtins.int = ...,
         last: _builtins.bool = ...,
@@ -59,7 +54,7 @@ class SyncStateRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "chunk", b"chunk", "full", b"full", "last", b"last", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_id", b"attachment_id", "chunk", b"chunk", "last", b"last", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +151,7 @@ class LiveReservation(_message.Message):
     WAITING_ON_PERMIT_FIELD_NUMBER: _builtins.int
     PERMIT_DEADLINE_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
     cycle_id: _builtins.str
     """REQUIRED: the id of the cycle, which is the name of the reservation."""
     node_name: _builtins.str
@@ -164,6 +160,8 @@ class LiveReservation(_message.Message):
     """OPTIONAL: the last token that the plugin returned in this cycle; empty: none."""
     waiting_on_permit: _builtins.bool
     """OPTIONAL: true: the pod waits for this plugin's decision."""
+    profile: _builtins.str
+    """REQUIRED: the profile of the cycle, as in CallContext.profile."""
     @_builtins.property
     def pod(self) -> _common_pb2.ObjectRef:
         """REQUIRED: the pod, with name and uid."""
@@ -188,10 +186,11 @@ class LiveReservation(_message.Message):
         waiting_on_permit: _builtins.bool = ...,
         permit_deadline: _timestamp_pb2.Timestamp | None = ...,
         trial: _scheduling_pb2.ReservationTrial | None = ...,
+        profile: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["permit_deadline", b"permit_deadline", "pod", b"pod", "trial", b"trial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "permit_deadline", b"permit_deadline", "plugin_token", b"plugin_token", "pod", b"pod", "trial", b"trial", "waiting_on_permit", b"waiting_on_permit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cycle_id", b"cycle_id", "node_name", b"node_name", "permit_deadline", b"permit_deadline", "plugin_token", b"plugin_token", "pod", b"pod", "profile", b"profile", "trial", b"trial", "waiting_on_permit", b"waiting_on_permit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -213,7 +213,8 @@ def test_unknown_action_of_a_patch_is_not_read_as_merge_whatever_its_body_is(bod
 
 def group(*, bitmap: bytes = b"", names: tuple[str, ...] = ()) -> scheduling_pb2.NodeVerdicts:
     node_set = pb.NodeSet(bitmap=bitmap, names=names)
-    return scheduling_pb2.NodeVerdicts(rejected=[scheduling_pb2.NodeGroup(nodes=node_set)])
+    status = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE)
+    return scheduling_pb2.NodeVerdicts(rejected=[scheduling_pb2.NodeGroup(status=status, nodes=node_set)])
 
 
 @pytest.mark.parametrize(
@@ -241,9 +242,14 @@ def test_node_in_two_groups_is_a_violation() -> None:
         reader(NodeMode.SNAPSHOT).verdicts(twice)
 
 
-def test_group_without_a_code_is_a_rejection() -> None:
-    got = reader(NodeMode.SNAPSHOT).verdicts(group(bitmap=b"\x01"))
-    assert got.status(0) == Status(Code.UNSCHEDULABLE, (), "Demo")
+@pytest.mark.parametrize("status", [None, pb.PluginStatus()])
+def test_group_without_a_code_is_a_violation(status: pb.PluginStatus | None) -> None:
+    verdicts = group(bitmap=b"\x01")
+    verdicts.rejected[0].ClearField("status")
+    if status is not None:
+        verdicts.rejected[0].status.CopyFrom(status)
+    with pytest.raises(PluginProtocolError, match="a status without a code: set `code`"):
+        reader(NodeMode.SNAPSHOT).verdicts(verdicts)
 
 
 @pytest.mark.parametrize(

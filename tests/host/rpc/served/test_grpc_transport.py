@@ -36,6 +36,8 @@ from support.scripted_plugin import (
 )
 from support.waiting import PATIENCE_S, until
 
+REJECTED = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE)
+
 ALL = ("PRE_FILTER", "FILTER", "POST_FILTER", "PRE_SCORE", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "BIND")
 
 
@@ -158,7 +160,7 @@ async def test_answers_come_back_in_the_order_of_the_rows_that_were_asked_about(
         lowest = int(host.nodes.slots.min())
 
         def answer(_request: Any) -> scheduling_pb2.FilterResponse:
-            group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
+            group = scheduling_pb2.NodeGroup(status=REJECTED, nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
             return scheduling_pb2.FilterResponse(
                 verdicts=scheduling_pb2.NodeVerdicts(rejected=[group]),
                 early_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
@@ -183,7 +185,7 @@ async def test_answers_that_come_with_pre_filter_are_in_that_order_too(tmp_path:
         plugin,
     ):
         lowest = int(host.nodes.slots.min())
-        group = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
+        group = scheduling_pb2.NodeGroup(status=REJECTED, nodes=pb.NodeSet(bitmap=bytes([1 << lowest])))
         early = scheduling_pb2.PreFilterResponse(
             early_filter=scheduling_pb2.NodeVerdicts(rejected=[group]),
             early_scores=scheduling_pb2.Scores(dense=[10, 20, 30]),
@@ -310,7 +312,7 @@ async def test_answer_of_no_cycle_or_of_another_one_is_dropped(
 ) -> None:
     async with attached(tmp_path) as (host, plugin):
         plugin.echoes = False
-        rejected = scheduling_pb2.NodeGroup(nodes=pb.NodeSet(bitmap=b"\1"))
+        rejected = scheduling_pb2.NodeGroup(status=REJECTED, nodes=pb.NodeSet(bitmap=b"\1"))
         answer = scheduling_pb2.FilterResponse(
             ctx=pb.ReplyContext(cycle_id=cycle_id, plugin_token=b"t"),
             verdicts=scheduling_pb2.NodeVerdicts(rejected=[rejected]),
@@ -422,7 +424,7 @@ async def test_gate_whose_copy_was_moved_by_another_call_is_asked_again_without_
         first, second = plugin.requests("PreEnqueue")
         assert first.HasField("delta")
         assert not second.HasField("delta"), "SyncState has brought the copy there"
-        assert [chunks[0].full for chunks in plugin.requests("SyncState")] == [True, False]
+        assert [chunks[0].chunk.HasField("base") for chunks in plugin.requests("SyncState")] == [False, True]
         assert host.attachments.plugins["Demo"].drifts == 0, "the plugin has lost nothing"
 
 
@@ -446,7 +448,7 @@ async def test_state_that_was_lost_is_sent_in_full_before_the_call_is_repeated(t
         plugin.once("Filter", lambda _: scheduling_pb2.FilterResponse(ctx=lacking(pb.MISSING_STATE)))
         assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         assert len(plugin.requests("SyncState")) == 2
-        assert plugin.requests("SyncState")[1][0].full
+        assert not plugin.requests("SyncState")[1][0].chunk.HasField("base")
         assert len(plugin.requests("Filter")) == 2
 
 

@@ -17,7 +17,6 @@ from berth_host.rpc.served.requests import encode_candidates, encode_names
 from berth_sdk.extension_points import NodeMode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2
-from berth_sdk.status import Code
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.requests import decode_names
@@ -25,6 +24,8 @@ from berth_sdk.wire.scores import Scored
 from hypothesis import given
 from hypothesis import strategies as st
 from support.frameworks import table_of
+
+REJECTED = pb.PluginStatus(code=pb.PluginStatus.CODE_UNSCHEDULABLE)
 
 SLOTS = 70
 NAMES = [f"n{slot}" for slot in range(SLOTS)]
@@ -60,7 +61,7 @@ def reader(candidates: set[int], mode: NodeMode) -> ReplyReader:
 def rejected(candidates: set[int], nodes: pb.NodeSet, mode: NodeMode) -> set[int]:
     """Which of the candidates the host takes for rejected."""
     message = scheduling_pb2.NodeVerdicts()
-    message.rejected.add(nodes=nodes)
+    message.rejected.add(status=REJECTED, nodes=nodes)
     dirty_memory()
     verdicts = reader(candidates, mode).verdicts(message)
     positions = np.flatnonzero(verdicts.groups)
@@ -163,8 +164,12 @@ def test_rejection_with_success_is_a_violation() -> None:
         reader({0, 1}, NodeMode.SNAPSHOT).verdicts(message)
 
 
-def test_no_code_in_a_group_is_a_rejection() -> None:
+@pytest.mark.parametrize("mode", NodeMode)
+def test_set_with_a_bitmap_and_names_is_a_violation(mode: NodeMode) -> None:
+    both = pb.NodeSet(bitmap=b"\x01", names=["n1"])
+    with pytest.raises(PluginProtocolError, match="by a bitmap and by names"):
+        reader({0, 1}, mode).eligible(both)
     message = scheduling_pb2.NodeVerdicts()
-    message.rejected.add(nodes=pb.NodeSet(bitmap=b"\x01"))
-    verdicts = reader({0, 1}, NodeMode.SNAPSHOT).verdicts(message)
-    assert [status.code for status in verdicts.statuses] == [Code.SUCCESS, Code.UNSCHEDULABLE]
+    message.rejected.add(status=REJECTED, nodes=both)
+    with pytest.raises(PluginProtocolError):
+        reader({0, 1}, mode).verdicts(message)

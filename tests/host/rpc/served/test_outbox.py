@@ -61,7 +61,7 @@ def gone() -> PluginUnavailableError:
 
 def parcel(cycle_id: str, uid: str = "") -> Parcel:
     ref = ObjectRef(namespace="default", name=cycle_id, uid=uid or f"uid-{cycle_id}")
-    return Parcel(cycle_id, ref, "n1", b"")
+    return Parcel(cycle_id, ref, "n1", b"", "default-scheduler")
 
 
 def outbox(clock: ManualClock) -> Outbox:
@@ -432,7 +432,9 @@ class Instance:
 
 
 def parcel_of(cycle_id: str, own: Instance) -> Parcel:
-    return Parcel(cycle_id, ObjectRef(name=cycle_id, uid=f"uid-{cycle_id}"), "n1", b"", own=own)
+    return Parcel(
+        cycle_id, ObjectRef(name=cycle_id, uid=f"uid-{cycle_id}"), "n1", b"", "default-scheduler", own=own
+    )
 
 
 async def test_end_of_a_cycle_goes_to_its_former_instance_as_well() -> None:

@@ -8,14 +8,14 @@ from berth_host.log.hidden import MASK, forget, hide
 from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.served.statuses import cut, decode_status, plain
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.status import Code, Status
 from berth_sdk.wire.status import encode_status
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def read(message: pb.PluginStatus, unset: Code = Code.SUCCESS) -> Status:
-    return decode_status(message, ("Demo", "Filter"), unset, CodeLog())
+def read(message: pb.PluginStatus) -> Status:
+    return decode_status(message, ("Demo", "Filter"), CodeLog())
 
 
 @pytest.mark.parametrize("code", list(Code))
@@ -24,16 +24,14 @@ def test_every_code_survives_the_way_there_and_back(code: Code) -> None:
     assert read(encode_status(status)) == status.with_plugin("Demo")
 
 
-def test_no_code_is_read_as_the_place_says() -> None:
-    message = pb.PluginStatus()
-    assert read(message, Code.UNSCHEDULABLE).code is Code.UNSCHEDULABLE
-    assert read(message, Code.SUCCESS) is SUCCESS
+def test_status_without_a_code_is_a_violation() -> None:
+    with pytest.raises(PluginProtocolError, match=r"answered a status without a code: set `code`"):
+        read(pb.PluginStatus())
 
 
-@pytest.mark.parametrize("unset", [Code.SUCCESS, Code.UNSCHEDULABLE])
-def test_reasons_without_a_code_are_a_violation(unset: Code) -> None:
+def test_reasons_without_a_code_are_a_violation() -> None:
     with pytest.raises(PluginProtocolError, match=r"no GPU is free.*set `code`") as caught:
-        read(pb.PluginStatus(reasons=["no GPU is free", "more"]), unset)
+        read(pb.PluginStatus(reasons=["no GPU is free", "more"]))
     assert caught.value.text.startswith('plugin "Demo" answered a status with reasons and without a code')
 
 

@@ -18,6 +18,8 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
   private static final int KEPT_CYCLES = 4096; // reports of the end of a cycle can get lost
   private static final PluginStatus REJECTION = PluginStatus.newBuilder()
       .setCode(PluginStatus.Code.CODE_UNSCHEDULABLE).addReasons("not enough free cpu").build();
+  private static final PluginStatus CONSENT =
+      PluginStatus.newBuilder().setCode(PluginStatus.Code.CODE_SUCCESS).build();
 
   private Table table = new Table();
   // What the pod of a cycle requests, in thousandths of a core.
@@ -76,12 +78,12 @@ public final class FreeCpu extends SchedulingServiceGrpc.SchedulingServiceImplBa
     if (cpu != null) {
       for (Scenario scenario : request.getScenariosList()) {
         ScenarioNode assumed = scenario.getNode();
-        Table.Node node = table.node(assumed.getNodeIndex());
+        Table.Node node = assumed.hasNodeIndex() ? table.node(assumed.getNodeIndex()) : null;
         if (node == null) {
           to.onError(Status.INVALID_ARGUMENT.withDescription("a scenario names no node").asException());
           return;
         }
-        answer.addStatuses(node.using(assumed.getUsage()).free() < cpu ? REJECTION : PluginStatus.getDefaultInstance());
+        answer.addStatuses(node.using(assumed.getUsage()).free() < cpu ? REJECTION : CONSENT);
       }
     }
     Plugin.answer(to, answer.build());

@@ -78,19 +78,17 @@ final class Table {
    * faulty one leaves the copy as it is.
    */
   Table synced(Chunks chunks) {
-    Table table = chunks.isFull ? new Table() : this;
+    Table table = chunks.whole.hasBase() ? this : new Table();
     return table.take(chunks.whole.build()) ? table : null;
   }
 
   /** The chunks of one SyncState as one delta. */
   static final class Chunks {
     private final StateDelta.Builder whole = StateDelta.newBuilder();
-    private boolean isFull;
     int count;
 
     void add(SyncStateRequest request) {
       whole.mergeFrom(request.getChunk()); // adds to the lists, and takes what the last chunk alone has
-      isFull = request.getFull();
       count++;
     }
   }
