@@ -8,7 +8,6 @@ slots.example.com/slot: "2"       on the pod, before it is bound: the number of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any, Final
 
 from berth_sdk import (
@@ -21,6 +20,7 @@ from berth_sdk import (
     PluginArgsError,
     Pod,
     PreBindResult,
+    Reservations,
     Status,
 )
 from berth_sdk.cycle_state import CycleState
@@ -32,8 +32,8 @@ WAIT_S: Final = 30.0
 
 
 class Slots(Plugin):
-    """Holds one of `slots` slots for each cycle, from Reserve to PostBind. The number of the slot is the
-    token of the cycle, so that PreBind needs no memory, and a restarted process takes the slot up.
+    """Holds one of `slots` slots for each cycle, from Reserve to PostBind. `Reservations` makes the number of
+    the slot the token of the cycle, so that PreBind needs no memory, and a restarted process takes it up.
     """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -41,20 +41,16 @@ class Slots(Plugin):
         slots = args.get("slots")
         if not isinstance(slots, int | float) or isinstance(slots, bool) or slots < 1 or slots != int(slots):
             raise PluginArgsError("slots: must be a whole number above 0")
-        self._slots = int(slots)
-        self._held: dict[str, int] = {}
-        self._lock = Lock()
+        self._slots = frozenset(range(1, int(slots) + 1))
+        self._held = Reservations[int](handle)
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Take the lowest free slot, then allow the pods of the namespace that wait."""
         if pod.annotations.get(USE) != "true":
             return Status.skip()
-        with self._lock:
-            free = set(range(1, self._slots + 1)).difference(self._held.values())
-            if not free:
-                return Status.unschedulable("no slot is free")
-            self._held[state.cycle_id] = min(free)
-            state.token = str(min(free)).encode()
+        slot = self._held.take(state, pod, node_name, lambda used: min(self._slots - {*used}, default=None))
+        if slot is None:
+            return Status.unschedulable("no slot is free")
         for waiting in self.handle.waiting_pods(only_mine=True):
             if waiting.pod.namespace == pod.namespace and waiting.pod.uid != pod.uid:
                 self.handle.allow(waiting)
@@ -82,10 +78,8 @@ class Slots(Plugin):
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Free the slot, if the cycle has one."""
-        with self._lock:
-            self._held.pop(state.cycle_id, None)
+        self._held.give_back(state)
 
-    def reconcile(self, live: Sequence[LiveReservation]) -> None:
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
         """Hold the slots of exactly the live reservations."""
-        with self._lock:
-            self._held = {one.state.cycle_id: int(one.state.token) for one in live if one.state.token}
+        return self._held.take_over(live)

@@ -95,7 +95,7 @@ class CycleState:
     """
 
     __slots__ = (
-        "_at_bound",
+        "_at_end",
         "_published",
         "_shared",
         "_store",
@@ -128,7 +128,7 @@ class CycleState:
         self._store: dict[str, Any] = {}
         self._shared = shared if shared is not None else SharedState()
         self._published: set[str] = set()
-        self._at_bound: list[Callable[[], object]] | None = None
+        self._at_end: list[Callable[[], object]] | None = None
         self.readable: Collection[str] | None = None
         """The shared keys that the plugin declared. None: the plugin may read any key, as outside of a call.
         """
@@ -225,18 +225,17 @@ class CycleState:
         self._published.add(full)
         self.writes += 1
 
-    def at_bound(self, call: Callable[[], object]) -> None:
-        """Call `call` once when the cycle has ended with a bound pod, on any thread.
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Call `call` once when a reservation has ended, on any thread: after Unreserve, or for a bound pod.
 
-        The call comes when every snapshot in use shows the pod as bound, after PostBind where the plugin has
-        it. `call` must neither block nor raise. Not called for a cycle that ends in another way, for which
-        the host calls `unreserve`.
+        For a bound pod, the call comes when every snapshot in use shows the pod as it was bound, after
+        PostBind where the plugin has it. `call` must neither block nor raise.
         """
-        self._at_bound = [*(self._at_bound or ()), call]
+        self._at_end = [*(self._at_end or ()), call]
 
-    def was_bound(self) -> None:
-        """Make the calls of `at_bound`. The transports call it at the end of the cycle of a bound pod."""
-        calls, self._at_bound = self._at_bound, None
+    def was_ended(self) -> None:
+        """Make the calls of `at_end`. The SDK calls it after Unreserve, the transports for a bound pod."""
+        calls, self._at_end = self._at_end, None
         for call in calls or ():
             call()
 

@@ -67,14 +67,15 @@ class Reservations(Generic[T]):
     def __init__(
         self,
         handle: Handle,
-        read: Callable[[Pod], T | None],
+        read: Callable[[Pod], T | None] | None = None,
         *,
         per_node: bool = False,
         dump: Callable[[T], bytes] = lambda value: json.dumps(value).encode(),
         load: Callable[[bytes], T] = json.loads,
     ) -> None:
-        """`read`: returns the value of a pod on a node; None: the pod uses nothing. `per_node` True: only
-        pods on the same node compete, as for GPUs.
+        """`read`: returns the value of a pod on a node, None for a pod that uses nothing. No `read`: pods use
+        nothing from the end of their cycle on, and no snapshot is read. `per_node` True: only pods on the
+        same node compete, as for GPUs.
 
         `dump`, `load`: a value as the cycle's token, of at most 4096 bytes, and back; JSON by default. `load`
         raises ValueError for a token that it cannot read.
@@ -173,12 +174,16 @@ class Reservations(Generic[T]):
 
     def _hold(self, state: CycleState, value: T, pod: Pod, node_name: str) -> None:
         self._held[state.cycle_id] = Reservation(value, pod.on_node(node_name))
-        # A plugin whose PostBind is not enabled hears of the end of the cycle in no other way.
-        state.at_bound(lambda: self.give_back(state))
+        # A plugin whose PostBind is not enabled hears of a bound pod in no other way. An instance that a new
+        # configuration replaced gets the last calls of its cycles, which the next instance has taken over.
+        state.at_end(lambda: self.give_back(state))
 
     def _on_nodes(self, node_name: str) -> dict[str, T]:
         """Return the value of each pod on the nodes that count, by uid."""
-        nodes, found = self._handle.snapshot(), dict[str, T]()
+        found: dict[str, T] = {}
+        if self._read is None:
+            return found
+        nodes = self._handle.snapshot()
         node = nodes.node_named(node_name) if self._per_node else None
         for view in nodes if not self._per_node else () if node is None else (node,):
             for pod in view.pods:

@@ -87,6 +87,18 @@ def test_reserve_that_comes_twice_holds_the_same_seat() -> None:
     assert [(one.value, one.pod.node_name) for _, one in held_by(host).items()] == [(0, "n1")]
 
 
+def test_instance_that_took_a_cycle_over_hears_of_its_end_from_the_instance_before() -> None:
+    """As after Configure: the last calls of a cycle are those of the instance that reserved."""
+    before, after = a_host(), a_host()
+    attempt = before.attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success
+    live = LiveReservation(state=attempt.state, pod=attempt.pod, node_name="n1")
+    assert after.runtime.reconcile([live]) == frozenset()
+    assert len(held_by(after)) == 1
+    attempt.unreserve("n1")
+    assert len(held_by(after)) == 0
+
+
 def test_list_of_the_host_decides_what_is_held_after_a_restart() -> None:
     host = a_host(seats=3)
     held = held_by(host)

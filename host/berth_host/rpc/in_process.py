@@ -131,7 +131,7 @@ class InProcessTransport:
         if outcome is CycleEnd.BOUND:
             part = cycle.parts.get(self._name)
             if part is not None and part.state is not None:
-                part.state.was_bound()
+                part.state.was_ended()
 
     def ask(
         self,

@@ -151,35 +151,33 @@ def test_best_node_gets_100() -> None:
 """,
     ),
     ExtensionPoint.RESERVE: _Part(
-        names=("CycleState", "LiveReservation", "Pod", "Status"),
+        names=("CycleState", "LiveReservation", "Need", "Pod", "Reservations", "Status"),
+        attributes=("needs: Sequence[Need] = (Need.nodes(), Need.pods())",),
         lines=(
             'self.limit = args.get("podsPerNode", 110)',
             "if not isinstance(self.limit, int) or self.limit < 1:",
             '    raise PluginArgsError("podsPerNode: must be a whole number above 0")',
-            "self.lock = threading.Lock()  # bindings end in other threads",
-            "self.held: dict[str, str] = {}  # uid of the pod -> node",
+            "# Each pod takes one place of its node, whether it is under way or on the node.",
+            "self.places = Reservations[int](handle, lambda pod: 1, per_node=True)",
         ),
         methods='''
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Reserve one of the places of the node, `podsPerNode` of the arguments."""
-        with self.lock:
-            taken = sum(1 for uid, node in self.held.items() if node == node_name and uid != pod.uid)
-            if taken >= self.limit:
-                return Status.unschedulable("node(s) have too many pods under way")
-            self.held[pod.uid] = node_name
-            state.token = node_name.encode()  # what a restarted process needs in `reconcile`
+
+        def free(used: list[int]) -> int | None:
+            return 1 if sum(used) < self.limit else None
+
+        if self.places.take(state, pod, node_name, free) is None:
+            return Status.unschedulable("node(s) have no free place")
         return Status.success()
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Give the place back. Called also for pods that never got one."""
-        with self.lock:
-            self.held.pop(pod.uid, None)
+        self.places.give_back(state)  # after a binding it ends by itself: the pod on its node counts then
 
-    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation] | None:
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
         """Keep the live reservations and no other one, after a restart of this process or of the host."""
-        with self.lock:
-            self.held = {one.pod.uid: one.node_name for one in live}
-        return None
+        return self.places.take_over(live)
 ''',
         test="""
 def test_place_is_given_back() -> None:
@@ -189,6 +187,18 @@ def test_place_is_given_back() -> None:
     assert not second.reserve("n1").is_success
     first.unreserve("n1")
     assert second.reserve("n1").is_success
+
+
+def test_place_of_a_bound_pod_is_free_when_the_pod_is_gone() -> None:
+    host = PluginHost($CLASS, {"podsPerNode": 1}, nodes=NODES)
+    bound, other = host.attempt(make_pod("a")), host.attempt(make_pod("b"))
+    with host.hold_snapshot():
+        assert bound.place("n1").is_success
+        assert not other.reserve("n1").is_success
+    assert len(host.runtime.plugin.places) == 0
+    assert not other.reserve("n1").is_success
+    host.remove_pod(bound.pod)
+    assert other.reserve("n1").is_success
 
 
 def test_argument_that_makes_no_sense_is_refused() -> None:
@@ -329,7 +339,6 @@ def _plugin(naming: Naming, points: Sequence[ExtensionPoint]) -> str:
             attributes.append('events = (EventInterest("Node", ("add", "update.labels")),)')
     lines = [line for part in parts for line in part.lines]
     standard = ["import logging"] * any("LOG." in part.methods for part in parts)
-    standard += ["import threading"] * any("threading." in line for line in lines)
     abc = ["Mapping"] * bool(lines) + ["Sequence"] * any("Sequence[" in part.methods for part in parts)
     standard += [f"from collections.abc import {', '.join(abc)}"] if abc else []
     standard += ["from typing import Any"] if lines else []

@@ -203,10 +203,11 @@ class PluginRuntime(GroupRuntime):
         return self._ask("reserve", self._read_reserve, state, pod, node_name)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
-        """Call `unreserve`; does nothing for a plugin without it."""
+        """Call `unreserve`, if the plugin has it, and report the end to the state."""
         if not self._has("unreserve"):
+            state.was_ended()
             return None
-        return self._ask("unreserve", _nothing, state, pod, node_name)
+        return self._ask("unreserve", lambda _: state.was_ended(), state, pod, node_name)
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Answer[PermitResult | None]:
         """Return the answer of the plugin; None if the plugin did not decide."""

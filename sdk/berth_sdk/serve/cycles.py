@@ -157,7 +157,7 @@ class CycleBook:
             if part is None or bound or not part.reserved:
                 self._drop(cycle_id, plugin)
         if bound and part is not None:
-            part.state.was_bound()
+            part.state.was_ended()
 
     def release(self, plugin: str, cycle_id: str) -> None:
         """Release the plugin's part of a cycle."""

@@ -11,6 +11,7 @@ are read, checked and normalised as a real host does it.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ from berth_sdk.testing.way import POD_DELETED, Way, failure_of
 
 T = TypeVar("T")
 _KEYED, _FALLBACK = 0, 1
+_CYCLES: Final = itertools.count(1)
+"""The numbers of cycles, different ones in two hosts: after a restart in a test, cycles of both are known."""
 _LOOP: Final = EventLoopThread()
 """Runs `async def` methods. The first one starts the thread, which ends with the process."""
 
@@ -85,7 +88,7 @@ class PluginHost:
         self._pods = {pod.uid: pod for pod in pods}
         self._held_back: _HeldBack | None = None
         self._generation = 0
-        self._attempts = 0
+        self._groups = itertools.count(1)
         self._stores: dict[str, ObjectStore] = {}
         self.clock = TestClock()
         self.room = WaitingRoom(self.clock, self._decided_on)
@@ -188,8 +191,7 @@ class PluginHost:
 
     def attempt(self, pod: Pod) -> Attempt:
         """Return a new attempt to schedule `pod`, with the current snapshot."""
-        self._attempts += 1
-        cycle = Cycle(f"cycle-{self._attempts}", pod, self.table(), SharedState())
+        cycle = Cycle(f"cycle-{next(_CYCLES)}", pod, self.table(), SharedState())
         return Attempt(self, self._seats[0], cycle, self._seats[1:])
 
     def attempt_group(
@@ -204,9 +206,8 @@ class PluginHost:
 
         `scheduled`: the members that have a node. `children`: the groups of a CompositePodGroup.
         """
-        self._attempts += 1
         view = GroupView(group, tuple(pods), tuple(scheduled), tuple(children))
-        return GroupAttempt(self, self._seats[0], f"group-{self._attempts}", view, self.table())
+        return GroupAttempt(self, self._seats[0], f"group-{next(self._groups)}", view, self.table())
 
     def advance(self, seconds: float) -> None:
         """Advance the clock. Expired waits at Permit time out, and PreBind is called again where it asked for

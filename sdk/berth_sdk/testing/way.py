@@ -128,7 +128,7 @@ class Way:
             if not member.holds_nothing:
                 member.post_bind(self._node_name)
         for member in self._members:
-            member.state.was_bound()
+            member.state.was_ended()
 
     def _pre_bind(self, member: Attempt) -> Generator[None, None, Status]:
         in_pre_bind, uid = self._host.in_pre_bind, self.cycle.pod.uid

@@ -32,7 +32,7 @@ from docs.reference.points import signature_of
 _NOT_FOR_AUTHORS: Final = {
     "NodeTable": {"of", "with_changes", "known_pods"},
     "PodTable": {"of", "set_node_pods", "pods_of", "begin_update"},
-    "CycleState": {"take_published", "was_bound"},
+    "CycleState": {"take_published", "was_ended"},
     "Attempt": {"ask_permit", "takes_part_in"},
     "PluginHost": {"place", "outcome", "ask_permit", "assume", "forget", "go_on", "at_work", "when_shown"},
 }

@@ -110,7 +110,7 @@ def test_a_bound_reservation_ends(book: CycleBook) -> None:
 @pytest.mark.parametrize(("bound", "told"), [(True, [1]), (False, [])])
 def test_a_state_hears_once_that_its_pod_is_bound(book: CycleBook, bound: bool, told: list[int]) -> None:
     seen: list[int] = []
-    opened(book).state.at_bound(lambda: seen.append(1))
+    opened(book).state.at_end(lambda: seen.append(1))
     book.end("Example", "c1", bound=bound)
     book.end("Example", "c1", bound=bound)
     assert seen == told
