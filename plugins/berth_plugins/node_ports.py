@@ -7,12 +7,12 @@ Source: `pkg/scheduler/framework/plugins/nodeports/node_ports.go` and `HostPortI
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import DependsOn, NoConcern, NodeColumn, Plugin
+from berth_sdk.extension_points import Account, DependsOn, NoConcern, NodeColumn, Plugin
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
@@ -33,6 +33,7 @@ class NodePorts(Plugin):
 
     # A what-if question leaves pods on the node, whose priorities count: see `filter_scenarios`.
     needs: Sequence[Need] = (Need.nodes(), Need.pods())
+    accounts: ClassVar[Sequence[Account]] = (Account.HOST_PORTS,)
     depends_on: DependsOn | None = DependsOn.ROW
     reads: Sequence[NodeColumn] | None = (NodeColumn.HOST_PORTS,)
     sign_fields: Sequence[PodField] | None = (PodField.HOST_PORTS, PodField.PRIORITY)

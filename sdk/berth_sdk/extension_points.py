@@ -218,6 +218,27 @@ class DependsOn(Enum):
     """
 
 
+class Account(Enum):
+    """The accounts that a plugin keeps as the host keeps them. The numbers are the contract's."""
+
+    RESOURCES = 1
+    """Filter compares the pod's requests with what the node has left. If nothing else rejects a node, `berth
+    why` says what the node lacks. If others fill the chosen node before the Binding, the pod is tried again.
+    """
+    HOST_PORTS = 2
+    """Filter compares the pod's host ports with those in use. If others take one before the Binding, the pod
+    is tried again.
+    """
+    VOLUMES = 3
+    """Filter, Reserve and PreBind find and write the volumes of the pod's claims. Their errors count in
+    `scheduler_volume_scheduling_stage_error_total`.
+    """
+    DEVICES = 4
+    """PreBind writes the pod into `status.reservedFor` of its ResourceClaims. If the attempt fails, the host
+    takes the pod out again. It measures how long PreBind waits for the devices.
+    """
+
+
 class NodeColumn(Enum):
     """The parts of a node's row that a class may name in `reads`. The numbers are the contract's.
 
@@ -334,6 +355,10 @@ class Plugin:
     answer is the same for all nodes. None: not declared; each row is asked about.
 
     `berth_sdk.testing.check_reads` names the column that a declaration lacks.
+    """
+    accounts: ClassVar[Sequence[Account]] = ()
+    """What the plugin counts as the host counts it, so that the host can say and do what follows from its
+    verdicts. A plugin in the place of NodeResourcesFit declares RESOURCES.
     """
     handle_required: ClassVar[bool | None] = None
     """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back

@@ -42,6 +42,11 @@ ArgProblem: TypeAlias = tuple[str, object, str]
 """An argument that is refused: its name, its value, and why."""
 
 
+def judge_of(group: PodGroup) -> str:
+    """Return the plugin that judges groups of this kind."""
+    return COSCHEDULING_PLUGIN if group.is_coscheduling else GANG_SCHEDULING
+
+
 class Repair(StrEnum):
     """The repair of a group that had its minimum, lost members, and has fewer now.
 

@@ -11,9 +11,9 @@ Source of the profiles: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
+from berth_sdk.gang_policy import GangPolicy, judge_of
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.traces import is_off_in_environment
@@ -94,9 +94,6 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.traced_client import TracedClient
 from berth_host.queue.wiring import QueueWiring
 from berth_host.tracing.tracing import Tracing
-
-COSCHEDULING_PLUGIN: Final = "Coscheduling"
-"""The plugin that judges PodGroups of coscheduling."""
 
 
 class HostParts:
@@ -508,7 +505,6 @@ def gang_policies(configuration: LoadedConfiguration) -> PoliciesOf:
 
     def policy_of(profile: str, root: PodGroup) -> GangPolicy | None:
         plugins, policy = known.get(profile, ((), GangPolicy()))
-        judge = COSCHEDULING_PLUGIN if root.is_coscheduling else GANG_SCHEDULING
-        return policy.for_group(root)[0] if judge in plugins else None
+        return policy.for_group(root)[0] if judge_of(root) in plugins else None
 
     return policy_of

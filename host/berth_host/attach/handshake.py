@@ -6,7 +6,7 @@ Called by `Attachment`. Source: the contract's identity.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import EventInterest, Hint, action_of_word
 from berth_sdk.extension_points import (
     COLUMNS_OF_PODS,
+    Account,
     DependsOn,
     ExtensionPoint,
     NodeColumn,
@@ -141,7 +142,15 @@ def read_handshake(
     )
 
 
-_FIXED: Final = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required")
+_FIXED: Final = (
+    "version",
+    "points",
+    "deadlines",
+    "max_concurrency",
+    "handle_client",
+    "handle_required",
+    "accounts",
+)
 """The fields of a descriptor that may not depend on the arguments, as the contract spells them."""
 
 
@@ -291,6 +300,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         reads=read.reads(message, depends_on),
         sign_fields=None if depends_on is None else read.sign_fields(message),
         host_keeps_answers=message.host_keeps_answers and depends_on in BY_ROW,
+        accounts=read.accounts(message.accounts),
     )
 
 
@@ -400,6 +410,14 @@ class _Reader:
             else:
                 wishes[point] = min(wished_s, LONGEST_WISH_S)
         return wishes
+
+    def accounts(self, numbers: Iterable[int]) -> frozenset[Account]:
+        """Return the accounts. An unknown one is left out, with a warning."""
+        known = {one.value: one for one in Account}
+        for number in numbers:
+            if number not in known:
+                self._warn(f"keeps the unknown account {number}, which is ignored")
+        return frozenset(known[number] for number in numbers if number in known)
 
     def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:
         """Return the pod fields of the signature; None if unset or if a field is unknown.

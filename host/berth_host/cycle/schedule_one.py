@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.results import Cancellation, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
@@ -69,7 +69,7 @@ from berth_host.explain.fit_error import NO_NODES, fit_error_message
 from berth_host.explain.slot_names import SlotNames
 from berth_host.extenders.client import ExtenderName
 from berth_host.extenders.extenders import NO_EXTENDERS, Extenders
-from berth_host.framework.binding import DEVICE_PLUGIN, claim_names
+from berth_host.framework.binding import claim_names
 from berth_host.framework.filtering import all_rows, filter_error
 from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
@@ -330,6 +330,9 @@ class SearchSteps:
         # The statuses may be of some nodes only: the placement of a group.
         names = self._slot_names.of(self._snapshot.nodes)
         diagnosis.record_rejections(statuses, counted, names)
+        diagnosis.counts_resources = attempt.framework.accounting_for(
+            Account.RESOURCES, ExtensionPoint.FILTER
+        )
         diagnosis.pre_filter_message = outcome.message
         for status, rows in outcome.rejected_rows(statuses.table):
             diagnosis.record_rejection(statuses.table, status, rows)
@@ -933,12 +936,15 @@ class BindingCycle(Undoing):
         info = self._cache.node_info(attempt.node_name)
         if info is None or info.taken_generation <= attempt.chosen_at or not self._looks_before_binding:
             return
-        judges = {one.name for one in attempt.framework.plugins_at(ExtensionPoint.FILTER)}
-        found = lacking(info, attempt.pod, self._is_sure, ports="NodePorts" in judges)
+        resources, ports = (
+            bool(attempt.framework.accounting_for(account, ExtensionPoint.FILTER))
+            for account in (Account.RESOURCES, Account.HOST_PORTS)
+        )
+        found = lacking(info, attempt.pod, self._is_sure, ports=ports)
         lost = [
             reason
             for reason in found
-            if reason not in attempt.lacked and (reason == PORTS_TAKEN or "NodeResourcesFit" in judges)
+            if reason not in attempt.lacked and (reason == PORTS_TAKEN or resources)
         ]
         if not lost:
             return
@@ -1093,8 +1099,7 @@ class BindingCycle(Undoing):
         users, pod = self._claim_users, attempt.pod
         if users is None or attempt.aborted == HOST_STOPS or not any(claim_names(pod)):
             return
-        reserving = attempt.framework.plugins_at(ExtensionPoint.RESERVE)
-        if any(client.name == DEVICE_PLUGIN for client in reserving):
+        if attempt.framework.accounting_for(Account.DEVICES, ExtensionPoint.RESERVE):
             began = attempt.pre_bind_began
             self._status.in_order(pod, partial(users.take_out, pod, may_be_written=began))
 

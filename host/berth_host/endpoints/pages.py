@@ -188,6 +188,7 @@ def _declares(descriptor: Descriptor, profile: str) -> dict[str, Any]:
         "dependsOn": None if descriptor.depends_on is None else descriptor.depends_on.name,
         "normalization": descriptor.normalization.name,
         "readsShared": list(descriptor.reads_shared),
+        "accounts": sorted(one.name for one in descriptor.accounts),
     }
 
 

@@ -90,6 +90,7 @@ class TopScores:
 class Diagnosis:
     """The record of one attempt. Times are Unix seconds, durations milliseconds.
 
+    `counts_resources`: the plugins whose rejections say that a node lacks resources.
     `reserve_skipped`: the plugins that answered Reserve with SKIP: they hold nothing for the pod.
     `timings_s`: seconds by (plugin, extension point). `notes`: plugins whose missing answer was ignored, and
     overruns. `cycle_ms`: the scheduling cycle. `duration_ms`: from the same start to the end of the attempt.
@@ -120,6 +121,7 @@ class Diagnosis:
     unschedulable_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     rejections: list[Rejection] = field(default_factory=list)
+    counts_resources: frozenset[str] = frozenset()
     scores: TopScores | None = None
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth_host.explain.diagnosis import NO_REASON, Diagnosis, NodeScore
-from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage
+from berth_host.explain.nearest_fit import Shortage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +126,12 @@ def rejected_nodes(diagnosis: Diagnosis | None) -> list[RejectedNodes]:
     ]
 
 
-def too_small_nodes(rejections: Sequence[RejectedNodes]) -> set[str]:
-    """Return the nodes that were rejected for lack of resources, and by no other plugin."""
-    small = {node for item in rejections if item.plugin == FIT_PLUGIN for node in item.node_names}
-    return small.difference(*(item.node_names for item in rejections if item.plugin != FIT_PLUGIN))
+def too_small_nodes(diagnosis: Diagnosis | None) -> set[str]:
+    """Return the nodes that an attempt rejected for lack of resources, and by no other plugin."""
+    rejections = rejected_nodes(diagnosis)
+    counting = frozenset() if diagnosis is None else diagnosis.counts_resources
+    small = {node for item in rejections if item.plugin in counting for node in item.node_names}
+    return small.difference(*(item.node_names for item in rejections if item.plugin not in counting))
 
 
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:

@@ -12,7 +12,7 @@ from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, Po
 from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.cache.pod_groups import GroupReader
-from berth_host.explain.explanation import explanation_of, gated_text, rejected_nodes, too_small_nodes
+from berth_host.explain.explanation import explanation_of, gated_text, too_small_nodes
 from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupWhere, LastAttempt
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
 from berth_host.explain.make_pod_answer import NODES_PER_TURN
@@ -302,7 +302,7 @@ async def _nearest(host: AnsweringHost, tried: TriedPlacement) -> list[Shortage]
             taken["pods"] += 1
     counts = counted_in(host.configuration.profile(pod.scheduler_name))
     found = []
-    for count, name in enumerate(sorted(too_small_nodes(rejected_nodes(tried.unfit)))):
+    for count, name in enumerate(sorted(too_small_nodes(tried.unfit))):
         if count % NODES_PER_TURN == NODES_PER_TURN - 1:
             await asyncio.sleep(0)
         info, node = host.cache.node_info(name), host.objects.node(name)

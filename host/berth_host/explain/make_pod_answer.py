@@ -19,10 +19,9 @@ from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
 from berth_host.explain.explanation import (
     explanation_of,
     gated_text,
-    rejected_nodes,
     too_small_nodes,
 )
-from berth_host.explain.nearest_fit import FIT_PLUGIN, Counts, Shortage, counted_in, grouped, lacking
+from berth_host.explain.nearest_fit import Counts, Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_answer import HeldRoom, OnNode, PodAnswer, PodState, QueueState
 from berth_host.explain.pod_state import AnsweringHost, Whereabouts, requeue_events, timeline, whereabouts
 
@@ -158,7 +157,7 @@ def _gated_group_text(pod: Pod, queue: QueueState) -> str:
 
 async def _nearest(host: AnsweringHost, pod: Pod, latest: Diagnosis | None) -> list[Shortage]:
     found, counts = [], _counted(host, pod)
-    for count, name in enumerate(sorted(too_small_nodes(rejected_nodes(latest)))):
+    for count, name in enumerate(sorted(too_small_nodes(latest))):
         if count % NODES_PER_TURN == NODES_PER_TURN - 1:
             await asyncio.sleep(0)
         info, node = host.cache.node_info(name), host.objects.node(name)
@@ -221,7 +220,7 @@ def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> O
     slots = () if names is None else np.flatnonzero(names == node)
     for item in latest.rejections:
         if np.isin(slots, item.slots()).any():
-            return _rejected(host, pod, item.status, node)
+            return _rejected(host, pod, latest, item.status, node)
     if latest.outcome is Outcome.BOUND or latest.node_name:
         return _not_chosen(latest, node)
     if names is None:
@@ -233,9 +232,9 @@ def _found_out(host: AnsweringHost, pod: Pod, latest: Diagnosis, node: str) -> O
     return OnNode(node=node, verdict="notKept", text=f"the last attempt did not visit {node}")
 
 
-def _rejected(host: AnsweringHost, pod: Pod, status: Status, node: str) -> OnNode:
+def _rejected(host: AnsweringHost, pod: Pod, latest: Diagnosis, status: Status, node: str) -> OnNode:
     text = f"{status.plugin} rejected {node}: {', '.join(status.reasons) or NO_REASON}"
-    if status.plugin == FIT_PLUGIN:
+    if status.plugin in latest.counts_resources:
         info, known = host.cache.node_info(node), host.objects.node(node)
         if info is not None and known is not None:
             used = {**info.requested, "pods": len(info.pods)}

@@ -1,7 +1,7 @@
 """Finds the nodes that lack the fewest resources for a pod that fits on no node.
 
-Called by `berth why` and by a running host (`make_pod_answer`) with the nodes that only NodeResourcesFit
-rejected. Amounts are those of the cluster at that moment: cpu in milli, all else in base units.
+Called by `berth why` and by a running host (`make_pod_answer`) with the nodes that only plugins rejected that
+account for resources. Amounts are those of the cluster at that moment: cpu in milli, all else in base units.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from berth_sdk.pod import Pod
 from berth_host.config.checks.names import is_extended_resource_name
 from berth_host.config.configuration import ResolvedProfile
 
-FIT_PLUGIN: Final = "NodeResourcesFit"
+_FIT_PLUGIN: Final = "NodeResourcesFit"
 _POWERS: Final = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 
@@ -52,7 +52,7 @@ def counted_in(profile: ResolvedProfile | None) -> Counts:
 
     None: an unknown profile, as for a pod of an earlier configuration.
     """
-    args = None if profile is None else profile.plugin_args.get(FIT_PLUGIN)
+    args = None if profile is None else profile.plugin_args.get(_FIT_PLUGIN)
     if not isinstance(args, Mapping):
         return everything_counts
     names, groups = _texts(args.get("ignoredResources")), _texts(args.get("ignoredResourceGroups"))

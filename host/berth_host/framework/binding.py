@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from berth_sdk.extension_points import Account
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, ObjectPatch, PatchResult, PreBindResult
@@ -94,7 +95,7 @@ class PreBindRunner:
         self,
         executor: PatchExecutor,
         clock: Clock,
-        watch: Callable[[str, Pod], DeviceWait | None] = lambda plugin, pod: None,
+        watch: Callable[[PluginClient, Pod], DeviceWait | None] = lambda client, pod: None,
     ) -> None:
         """Prepare a runner. `watch`: returns the watcher of a plugin's rounds, or None."""
         self.executor = executor
@@ -127,7 +128,7 @@ class PreBindRunner:
         return SUCCESS
 
     async def _one(self, client: PluginClient, cycle: Cycle, node_name: str) -> Status:
-        watching = self._watch(client.name, cycle.pod)
+        watching = self._watch(client, cycle.pod)
         if watching is None:
             return await self._rounds(client, cycle, node_name, None)
         status = CUT_OFF
@@ -206,11 +207,8 @@ async def run_bind(plugins: Sequence[PluginClient], cycle: Cycle, node_name: str
     return "", BindResult(Status.skip())
 
 
-DEVICE_PLUGIN: Final = "DynamicResources"
-
-
 class DeviceWaits:
-    """The factory of a DeviceWait for every PreBind of the devices' plugin.
+    """The factory of a DeviceWait for every PreBind of a plugin of devices.
 
     `claims`: the ResourceClaims as the watch shows them; `now_s`: monotonic seconds.
     """
@@ -220,9 +218,11 @@ class DeviceWaits:
         self._claims = claims
         self._now_s = now_s
 
-    def watched(self, plugin: str, pod: Pod) -> DeviceWait | None:
-        """Return the watcher for a PreBind of the devices' plugin; None for other plugins."""
-        return DeviceWait(self._work, self._claims, pod, self._now_s) if plugin == DEVICE_PLUGIN else None
+    def watched(self, client: PluginClient, pod: Pod) -> DeviceWait | None:
+        """Return the watcher for a PreBind of a plugin of devices; None for other plugins."""
+        if Account.DEVICES not in client.descriptor.accounts:
+            return None
+        return DeviceWait(self._work, self._claims, pod, self._now_s)
 
 
 class DeviceWait:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
 from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResult, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
@@ -88,6 +88,12 @@ class Framework:
         """Return the plugins of one point, in order."""
         return self._asked.at(point)
 
+    def accounting_for(self, account: Account, point: ExtensionPoint) -> frozenset[str]:
+        """Return the plugins of one point that keep an account as the host does."""
+        return frozenset(
+            client.name for client in self.plugins_at(point) if account in client.descriptor.accounts
+        )
+
     @property
     def has_served(self) -> bool:
         """True if some plugin is served: cycles may then wait for an answer."""
@@ -144,7 +150,7 @@ class Framework:
         error = None if statuses.is_empty else filter_error(statuses, rows)
         self._times.at[ExtensionPoint.FILTER][Code.SUCCESS if error is None else Code.ERROR].since(started_s)
         if error is not None:
-            self._work.filter_failed(error)
+            self._work.filter_failed(error, self.accounting_for(Account.VOLUMES, ExtensionPoint.FILTER))
         self._times.asked_filter.count(clients)
         return passed
 
@@ -298,7 +304,9 @@ class Framework:
         started_s = instant_s()
         status = await self._reserve(clients, cycle, node_name)
         self._times.at[ExtensionPoint.RESERVE][status.code].since(started_s)
-        self._work.reserve_ended(status)
+        if not status.is_success:
+            volumes = self.accounting_for(Account.VOLUMES, ExtensionPoint.RESERVE)
+            self._work.reserve_failed(status, volumes)
         return status
 
     async def _reserve(self, clients: tuple[PluginClient, ...], cycle: Cycle, node_name: str) -> Status:
@@ -391,7 +399,9 @@ class Framework:
             every = self._asked.about(cycle, ExtensionPoint.PRE_BIND)
             status = await self._pre_bind.run(every, cycle, node_name)
         self._times.at[ExtensionPoint.PRE_BIND][status.code].since(started_s)
-        self._work.pre_bind_ended(status)
+        if not status.is_success:
+            volumes = self.accounting_for(Account.VOLUMES, ExtensionPoint.PRE_BIND)
+            self._work.pre_bind_failed(status, volumes)
         return status
 
     async def run_bind(self, cycle: Cycle, node_name: str) -> tuple[str, BindResult]:

@@ -8,7 +8,7 @@ Source: kube-scheduler `plugins/dynamicresources` (PreBind, createExtendedResour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from berth_sdk.status import Status
@@ -17,12 +17,10 @@ from berth_host.metrics import families
 from berth_host.metrics.series import Counters, Histograms, Labels
 
 CLAIMS: Final = "resource.k8s.io/resourceclaims"
-_VOLUMES: Final = "VolumeBinding"
-_RESERVE_OF_VOLUMES: Final = f'running Reserve plugin "{_VOLUMES}"'
 
 
 class PluginWork:
-    """The metrics of DynamicResources and VolumeBinding. One per process."""
+    """The metrics of the plugins of devices and of volumes. One per process."""
 
     def __init__(self) -> None:
         self.claim_creates = Counters(families.CLAIM_CREATES)
@@ -41,21 +39,24 @@ class PluginWork:
         for (*_, result), value in self.claim_creates.items():
             yield (result,), value
 
-    def filter_failed(self, status: Status) -> None:
-        """Count a Filter that ended in an error."""
-        if status.plugin == _VOLUMES:
+    def filter_failed(self, status: Status, volumes: Collection[str]) -> None:
+        """Count a Filter that ended in an error. `volumes`: the plugins that account for volumes, here and
+        below.
+        """
+        if status.plugin in volumes:
             self.volume_errors.add(("predicate",))
 
-    def reserve_ended(self, status: Status) -> None:
-        """Count the end of Reserve, if VolumeBinding failed. Some errors name it only in their message."""
-        if not status.is_success and (
-            status.plugin == _VOLUMES or status.message.startswith(_RESERVE_OF_VOLUMES)
-        ):
+    def reserve_failed(self, status: Status, volumes: Collection[str]) -> None:
+        """Count a Reserve that failed, if a plugin of volumes did. Some errors name it only in their
+        message.
+        """
+        texts = tuple(f'running Reserve plugin "{name}"' for name in volumes)
+        if status.plugin in volumes or status.message.startswith(texts):
             self.volume_errors.add(("assume",))
 
-    def pre_bind_ended(self, status: Status) -> None:
-        """Count the end of PreBind, if VolumeBinding failed."""
-        if not status.is_success and status.plugin == _VOLUMES:
+    def pre_bind_failed(self, status: Status, volumes: Collection[str]) -> None:
+        """Count a PreBind that failed, if a plugin of volumes did."""
+        if status.plugin in volumes:
             self.volume_errors.add(("bind",))
 
     def devices_ended(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 
-from berth_host.explain.nearest_fit import FIT_PLUGIN, Shortage, counted_in, grouped, lacking
+from berth_host.explain.nearest_fit import Shortage, counted_in, grouped, lacking
 from berth_host.explain.pod_fit import PodFit
 from berth_host.questions.ask_pod import ask_gates, ask_pod
 from berth_host.questions.question_notes import notes_about
@@ -93,14 +94,16 @@ def _by_node(nominated: Sequence[Pod]) -> dict[str, list[Pod]]:
 
 
 def _nearest(pod: Pod, verdicts: Mapping[str, Status], cluster: AskedCluster) -> list[Shortage]:
-    """Return what nodes lack that only NodeResourcesFit rejected, nearest first; empty if the pod fits."""
+    """Return what nodes lack that were rejected for lack of resources, nearest first; [] if the pod fits."""
     if any(status.is_success for status in verdicts.values()):
         return []
-    counts = counted_in(cluster.configuration.profile(cluster.profile_of(pod).framework.profile))
+    framework = cluster.profile_of(pod).framework
+    counting = framework.accounting_for(Account.RESOURCES, ExtensionPoint.FILTER)
+    counts = counted_in(cluster.configuration.profile(framework.profile))
     found = []
     for name, status in verdicts.items():
         info, node = cluster.cache.node_info(name), cluster.objects.node(name)
-        if status.plugin == FIT_PLUGIN and info is not None and node is not None:
+        if status.plugin in counting and info is not None and node is not None:
             used = {**info.requested, "pods": len(info.pods)}
             found.append((name, lacking(pod, node, used, counts)))
     return grouped(pod, found)

@@ -17,7 +17,7 @@ from berth_host.cli.rendering.serialized import STRUCTURED, serialized
 from berth_host.cli.rendering.why import explanation_text
 from berth_host.cli.rendering.why_group import group_answer_text
 from berth_host.explain.diagnosis import Diagnosis
-from berth_host.explain.explanation import Explanation, explanation_of, rejected_nodes, too_small_nodes
+from berth_host.explain.explanation import Explanation, explanation_of, too_small_nodes
 from berth_host.explain.make_group_answer import WORDS, group_answer, unknown_group_text
 from berth_host.explain.nearest_fit import Shortage, counted_in, shortages
 from berth_sdk.kube_object import ObjectRef
@@ -115,7 +115,7 @@ def _placed_text(node: str, diagnosis: Diagnosis | None) -> str:
 def _nearest(done: Finished, key: str, diagnosis: Diagnosis | None) -> Sequence[Shortage]:
     namespace, _, name = key.partition("/")
     stored = done.server.get("pods", ObjectRef(namespace=namespace, name=name))
-    too_small = too_small_nodes(rejected_nodes(diagnosis))
+    too_small = too_small_nodes(diagnosis)
     if stored is None or not too_small:
         return []
     nodes = [Node.from_object(obj) for obj in done.server.list("nodes") if obj.ref.name in too_small]

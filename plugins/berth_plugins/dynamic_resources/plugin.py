@@ -17,6 +17,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import BerthError, NoWayBackError, SelectorError
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Account,
     Answer,
     DependsOn,
     NoConcern,
@@ -91,6 +92,7 @@ class DynamicResources(Plugin):
     claims.
     """
 
+    accounts: ClassVar[Sequence[Account]] = (Account.DEVICES,)
     needs: Sequence[Need] = (
         Need.whole_pod(),
         Need.nodes(),

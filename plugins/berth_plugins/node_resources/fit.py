@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Account, Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -176,6 +176,7 @@ class NodeResourcesFit(Plugin):
     configured strategy.
     """
 
+    accounts: ClassVar[Sequence[Account]] = (Account.RESOURCES,)
     normalization: ScoreNormalization | None = ScoreNormalization.NONE
     needs: Sequence[Need] = (Need.nodes(), Need.objects(CLASSES))
     depends_on: DependsOn | None = DependsOn.ROW

@@ -142,6 +142,8 @@ def _declared(descriptor: Descriptor) -> Mapping[str, str]:
         shown["deadlines"] = ", ".join(
             f"{point} {seconds:g}s" for point, seconds in descriptor.deadlines.items()
         )
+    if descriptor.accounts:
+        shown["accounts"] = ", ".join(sorted(one.name for one in descriptor.accounts))
     if descriptor.handle_required:
         shown["handle"] = "required: a host that cannot offer HandleService refuses the plugin"
     return shown

@@ -19,7 +19,7 @@ from berth_sdk.wire.message_limit import MIN_BYTES
 REFUSED = grpc.StatusCode.PERMISSION_DENIED
 _DECLARED_AT_MOST = 256
 """The needs, events and keys that a descriptor may have, each."""
-_FIXED = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required")
+_FIXED = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required", "accounts")
 """The fields of a descriptor that may not depend on the arguments."""
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"  # field 2047, which no version of the contract has
 _CYCLE_POINTS = (

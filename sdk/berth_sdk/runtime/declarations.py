@@ -15,6 +15,7 @@ from berth_sdk import extension_points
 from berth_sdk.errors import PluginDefinitionError
 from berth_sdk.events import POD_RESOURCES, EventInterest
 from berth_sdk.extension_points import (
+    Account,
     DependsOn,
     ExtensionPoint,
     NodeColumn,
@@ -59,7 +60,7 @@ BY_ARGUMENTS: Final = (
 """The attributes that `__init__` may assign on the instance, by its arguments. Source: the contract's
 identity.proto (ConfigureResponse.plugins).
 """
-OF_THE_CLASS: Final = ("version", "deadlines", "max_concurrency", "handle_required")
+OF_THE_CLASS: Final = ("version", "deadlines", "max_concurrency", "handle_required", "accounts")
 """The attributes that may not depend on the arguments."""
 
 
@@ -111,6 +112,7 @@ _LISTS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "needs": (Need, "Need, as Need.nodes()"),
     "reads_shared": (str, "keys, as 'OtherPlugin/key'"),
     "events": (EventInterest, "EventInterest"),
+    "accounts": (Account, "Account, as Account.RESOURCES"),
     "sign_fields": (PodField, "PodField, as PodField.LABELS"),
     "reads": (
         (NodeColumn, NodeLabel),

@@ -21,6 +21,7 @@ from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
     COLUMNS_OF_PODS,
     METHODS,
+    Account,
     DependsOn,
     ExtensionPoint,
     NodeColumn,
@@ -103,6 +104,7 @@ class Descriptor:
     less_only: bool = False
     handle_client: bool = True
     handle_required: bool = False
+    accounts: frozenset[Account] = frozenset()
 
     @property
     def keeps_state(self) -> bool:
@@ -259,6 +261,7 @@ def _derived(title: str, cls: type, declared: Declarations) -> Descriptor:
         has_scenarios=_has(cls, "filter_scenarios"),
         less_only=_has(cls, "less") and not _has(cls, "sort_key"),
         handle_required=_handle_required(cls),
+        accounts=frozenset(declared.value("accounts")),
     )
 
 

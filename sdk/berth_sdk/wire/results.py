@@ -174,6 +174,10 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
         depends_on=_encode_depends_on(descriptor.depends_on),
         reads=_encode_reads(descriptor.reads),
         host_keeps_answers=descriptor.host_keeps_answers,
+        accounts=[
+            identity_pb2.Account.ValueType(number)
+            for number in sorted(one.value for one in descriptor.accounts)
+        ],
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Account,
     Answer,
     DependsOn,
     NoConcern,
@@ -69,6 +70,7 @@ class VolumeBinding(Plugin):
     the node, and holds the pod until they are bound.
     """
 
+    accounts: ClassVar[Sequence[Account]] = (Account.VOLUMES,)
     pod_sensitivity: PodSensitivity | None = PodSensitivity.NONE
     depends_on: DependsOn | None = DependsOn.OTHER
     normalization: ScoreNormalization | None = ScoreNormalization.NONE

@@ -40,6 +40,52 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Account:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AccountEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Account.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACCOUNT_UNSPECIFIED: _Account.ValueType  # 0
+    """Ignored, with a warning."""
+    ACCOUNT_RESOURCES: _Account.ValueType  # 1
+    """Filter compares the pod's requests with what NodeSummary.allocatable leaves beside NodeUsage.requested. If nothing
+    else rejects a node, the host says what the node lacks. If others fill the chosen node before the Binding, the pod is
+    tried again.
+    """
+    ACCOUNT_HOST_PORTS: _Account.ValueType  # 2
+    """Filter compares the pod's hostPorts with those in use. If others take one before the Binding, the pod is tried again."""
+    ACCOUNT_VOLUMES: _Account.ValueType  # 3
+    """Filter, Reserve and PreBind find and write the volumes of the pod's claims. The host counts their errors in
+    scheduler_volume_scheduling_stage_error_total.
+    """
+    ACCOUNT_DEVICES: _Account.ValueType  # 4
+    """PreBind writes the pod into `status.reservedFor` of its ResourceClaims. If the attempt fails, the host takes the pod
+    out again. It measures how long PreBind waits for the devices.
+    """
+
+class Account(_Account, metaclass=_AccountEnumTypeWrapper):
+    """What a plugin counts as the host counts it, so that the host can say and do what follows from a verdict."""
+
+ACCOUNT_UNSPECIFIED: Account.ValueType  # 0
+"""Ignored, with a warning."""
+ACCOUNT_RESOURCES: Account.ValueType  # 1
+"""Filter compares the pod's requests with what NodeSummary.allocatable leaves beside NodeUsage.requested. If nothing
+else rejects a node, the host says what the node lacks. If others fill the chosen node before the Binding, the pod is
+tried again.
+"""
+ACCOUNT_HOST_PORTS: Account.ValueType  # 2
+"""Filter compares the pod's hostPorts with those in use. If others take one before the Binding, the pod is tried again."""
+ACCOUNT_VOLUMES: Account.ValueType  # 3
+"""Filter, Reserve and PreBind find and write the volumes of the pod's claims. The host counts their errors in
+scheduler_volume_scheduling_stage_error_total.
+"""
+ACCOUNT_DEVICES: Account.ValueType  # 4
+"""PreBind writes the pod into `status.reservedFor` of its ResourceClaims. If the attempt fails, the host takes the pod
+out again. It measures how long PreBind waits for the devices.
+"""
+Global___Account: _TypeAlias = Account  # noqa: Y015
+
 class _DependsOn:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -599,6 +645,7 @@ class PluginDescriptor(_message.Message):
     READS_FIELD_NUMBER: _builtins.int
     HOST_KEEPS_ANSWERS_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """REQUIRED: the name that profiles use; unique within the process."""
     version: _builtins.str
@@ -715,6 +762,12 @@ class PluginDescriptor(_message.Message):
         answers about every pod.
         """
 
+    @_builtins.property
+    def accounts(self) -> _containers.RepeatedScalarFieldContainer[Global___Account.ValueType]:
+        """OPTIONAL: what the plugin counts as the host counts it, each once. The host ignores a value that it does not know,
+        with a warning.
+        """
+
     def __init__(
         self,
         *,
@@ -736,10 +789,11 @@ class PluginDescriptor(_message.Message):
         reads: Global___NodeReads | None = ...,
         host_keeps_answers: _builtins.bool = ...,
         scope: Global___PodScope | None = ...,
+        accounts: _abc.Iterable[Global___Account.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reads", b"reads", "scope", b"scope", "sign_fields", b"sign_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "host_keeps_answers", b"host_keeps_answers", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "scope", b"scope", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts", "deadlines", b"deadlines", "depends_on", b"depends_on", "events", b"events", "handle_client", b"handle_client", "handle_required", b"handle_required", "host_keeps_answers", b"host_keeps_answers", "max_concurrency", b"max_concurrency", "name", b"name", "needs", b"needs", "node_mode", b"node_mode", "normalization", b"normalization", "pod_sensitivity", b"pod_sensitivity", "points", b"points", "reads", b"reads", "reads_shared", b"reads_shared", "scope", b"scope", "sign_fields", b"sign_fields", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
