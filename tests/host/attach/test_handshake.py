@@ -20,6 +20,7 @@ from berth_host.attach.remarks import MAX_REMARKS
 from berth_host.config.berth.configuration import TlsFiles
 from berth_sdk.events import EventInterest, Hint
 from berth_sdk.extension_points import (
+    Account,
     DependsOn,
     ExtensionPoint,
     NodeColumn,
@@ -200,6 +201,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     newer.events.add(resource="Node", actions=["update.colour"], label_selector="((")
     newer.events.add(resource="Pod", hint=9)
     newer.depends_on = identity_pb2.DEPENDS_ON_ROW
+    newer.accounts.extend([identity_pb2.ACCOUNT_RESOURCES, 88])  # type: ignore[list-item]  # as above
     newer.sign_fields.fields.extend([identity_pb2.POD_FIELD_LABELS, 99])  # type: ignore[list-item]  # as above
     got = read_handshake(reply(newer, features=["telepathy"]), PLACE)
     (plugin,) = got.plugins
@@ -209,6 +211,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
     assert plugin.deadlines == {}
     assert plugin.events == (EventInterest("Node"), EventInterest("Pod"))
     assert plugin.sign_fields is None
+    assert plugin.accounts == {Account.RESOURCES}
     assert got.features == ()
     words = (
         "extension point 55",
@@ -218,6 +221,7 @@ def test_unknown_values_of_a_newer_peer_are_read_as_unset_with_one_warning_each(
         "unknown point 77",
         "event action",
         "label selector",
+        "unknown account 88",
         "unknown pod field",
         "feature 'telepathy'",
     )

@@ -205,6 +205,7 @@ async def test_plugin_in_process_has_points_and_calls(tmp_path: Path) -> None:
                     "dependsOn": None,
                     "normalization": "PLUGIN",
                     "readsShared": [],
+                    "accounts": [],
                 },
             }
         ]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from berth_host.metrics.plugin_work import PluginWork
-from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.status import Code, Status
 
 
-def test_errors_of_volume_binding_are_counted_by_stage_and_of_other_plugins_not() -> None:
-    work = PluginWork()
+def test_errors_of_plugins_of_volumes_are_counted_by_stage_and_of_other_plugins_not() -> None:
+    work, volumes = PluginWork(), {"VolumeBinding"}
     for plugin in ("VolumeBinding", "Other"):
-        work.filter_failed(Status(Code.ERROR, ("x",), plugin))
-        work.reserve_ended(Status.error(f'running Reserve plugin "{plugin}": x'))
-        work.pre_bind_ended(Status(Code.ERROR, ("x",), plugin))
-    work.reserve_ended(SUCCESS)
-    work.pre_bind_ended(SUCCESS)
+        work.filter_failed(Status(Code.ERROR, ("x",), plugin), volumes)
+        work.reserve_failed(Status.error(f'running Reserve plugin "{plugin}": x'), volumes)
+        work.pre_bind_failed(Status(Code.ERROR, ("x",), plugin), volumes)
     counted = [work.volume_errors.value((stage,)) for stage in ("predicate", "assume", "bind")]
     assert counted == [1, 1, 1]
 
