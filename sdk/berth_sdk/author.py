@@ -18,6 +18,7 @@ from berth_sdk.errors import (
 )
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
+    Account,
     DependsOn,
     ExtensionPoint,
     NoConcern,
@@ -73,6 +74,7 @@ from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodChanges, PodCoun
 __all__ = [
     "MAX_NODE_SCORE",
     "MIN_NODE_SCORE",
+    "Account",
     "Assignment",
     "BerthError",
     "BindResult",
