@@ -17,9 +17,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeVar
 
 from berth_sdk.errors import HandleError
 
@@ -27,6 +28,25 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger(__name__)
 CLOSE_S: Final = 1.0
 """Seconds that `close` waits for a read under way."""
+
+
+_MADE: Final[ContextVar[list[Refresher[Any]] | None]] = ContextVar("made", default=None)
+"""The Refreshers made in `closed_on_error`; None outside of it."""
+
+
+@contextmanager
+def closed_on_error() -> Iterator[None]:
+    """Close the Refreshers that are made in the block if it raises, as for wrong arguments of a plugin."""
+    made: list[Refresher[Any]] = []
+    before = _MADE.set(made)
+    try:
+        yield
+    except BaseException:
+        for refresher in made:
+            refresher.close()
+        raise
+    finally:
+        _MADE.reset(before)
 
 
 class Refresher(Generic[T]):
@@ -69,6 +89,9 @@ class Refresher(Generic[T]):
         self._turn = threading.Lock()  # held during a read
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="berth-refresher", daemon=True)
+        made = _MADE.get()
+        if made is not None:
+            made.append(self)
         self._thread.start()
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from berth_sdk import Handle, HandleError, Plugin, Refresher, Status
+from berth_sdk import Handle, HandleError, Plugin, PluginArgsError, Refresher, Status
 from berth_sdk.testing import PluginHost
 
 FOREVER_S = 3600.0
@@ -131,6 +131,20 @@ class Reads(Plugin):
 
     def reserve(self, state: Any, pod: Any, node_name: str) -> Status:
         return Status.success()
+
+
+def test_refresher_of_a_plugin_that_refuses_its_arguments_is_closed() -> None:
+    made: list[Refresher[int]] = []
+
+    class Refuses(Reads):
+        def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+            super().__init__(args, handle)
+            made.append(self.load)
+            raise PluginArgsError("server: is missing")
+
+    with pytest.raises(PluginArgsError):
+        PluginHost(Refuses)
+    assert made[0].is_closed
 
 
 class Closes(Reads):

@@ -23,7 +23,7 @@ from berth_sdk.kept.kept_answers import KeptAnswers, Missing, RowColumn, RowColu
 from berth_sdk.kept.row_contents import Alike, alike_rows
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import signing
-from berth_sdk.refresher import Refresher
+from berth_sdk.refresher import Refresher, closed_on_error
 from berth_sdk.results import (
     BindResult,
     FilterResult,
@@ -471,8 +471,9 @@ def make_plugin(cls: type, args: Mapping[str, Any], handle: Handle, name: str = 
     if cls.__init__ is object.__init__:  # type: ignore[misc]  # compared, not called
         return cls()
     declared = DeclaredHandle(handle, describe(cls, name))
-    plugin: object = cls(args, declared)
-    declared.made(describe_instance(plugin, name))
+    with closed_on_error():
+        plugin: object = cls(args, declared)
+        declared.made(describe_instance(plugin, name))
     return plugin
 
 
