@@ -834,7 +834,8 @@ class PlacementFeasiblePlugin(Protocol):
 
         Called before the first member and after each. A served plugin is called for many steps at once,
         before they happen: the answer must follow from the arguments and from `state.group` alone. Reasons
-        may hold `{scheduled}` and `{remaining}`: the host puts the numbers of the step there.
+        may hold `{scheduled}`, `{unschedulable}` and `{remaining}`: the host puts the numbers of the step
+        there.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Pod groups: the records of PodGroup and CompositePodGroup objects, and what a plugin gets of a group.
 
 The host makes a `PodGroup` once, when it reads the object. The other records belong to one cycle of a group.
-Source: `k8s.io/api` scheduling/v1beta1 (PodGroup) and v1alpha3 (CompositePodGroup), and kube-scheduler
-`framework/interface.go` (PodGroupInfo, Placement), v1.37.
+Source: `k8s.io/api` scheduling/v1beta1 (PodGroup; CompositePodGroup since 1.38) and v1alpha3
+(CompositePodGroup), and kube-scheduler `framework/interface.go` (PodGroupInfo, Placement), v1.37 and v1.38.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ COSCHEDULING: Final = "PodGroup.scheduling.x-k8s.io"
 """The kind of a PodGroup of scheduler-plugins' coscheduling (`scheduling.x-k8s.io/v1alpha1`)."""
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """The type of the condition that the scheduler writes to the status of a PodGroup."""
+COMPOSITE_INITIALLY_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
+"""The type of the condition that the scheduler writes to the status of a CompositePodGroup, since 1.38."""
 NEVER: Final = "Never"
 _PREEMPT_LOWER: Final = "PreemptLowerPriority"
 _COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/"
@@ -51,8 +53,10 @@ class PodGroup:
     - `min_count`: the members (of a CompositePodGroup: the child groups) that a gang needs; 1 for the basic
       policy.
     - `priority`: spec.priority, 0 if unset. `preemption_policy`: PreemptLowerPriority if unset. A PodGroup of
-      coscheduling has neither: its members' count.
-    - `disrupts_all`: True if preemption evicts all pods of the group or none.
+      coscheduling has neither: its members' count. `states_policy`: True if the policy is set.
+    - `disrupts_all`: True if preemption evicts all pods of the group or none. `disrupts_single`: True if the
+      group says that preemption may evict single pods, which is also the default.
+    - `workload_name`: spec.workloadRef.workloadName; "" for none.
     - `topology_key`: the node label of the topology constraint; "" for none.
     - `parent_key`: the key of the CompositePodGroup that this group belongs to; "" for none.
     - `min_resources`, `wait_s`: minResources in the units of `Pod.requests`, and scheduleTimeoutSeconds, of a
@@ -74,7 +78,10 @@ class PodGroup:
     min_count: int = 1
     priority: int = 0
     preemption_policy: str = _PREEMPT_LOWER
+    states_policy: bool = False
     disrupts_all: bool = False
+    disrupts_single: bool = False
+    workload_name: str = ""
     topology_key: str = ""
     parent_key: str = ""
     min_resources: Mapping[str, int] | None = None
@@ -121,6 +128,11 @@ class PodGroup:
         """True if the preemption policy is Never."""
         return self.preemption_policy == NEVER
 
+    @property
+    def condition_type(self) -> str:
+        """The type of the condition that says whether the group had its places once."""
+        return COMPOSITE_INITIALLY_SCHEDULED if self.is_composite else INITIALLY_SCHEDULED
+
     def condition(self, type: str) -> GroupCondition | None:
         """Return the condition of a type; None if the status has none."""
         return next((one for one in self.conditions if one.type == type), None)
@@ -132,7 +144,7 @@ class PodGroup:
 
     @staticmethod
     def of(source: KubeObject | Mapping[str, Any]) -> PodGroup:
-        """Read a PodGroup (scheduling.k8s.io/v1beta1), a CompositePodGroup (v1alpha3) or a PodGroup of
+        """Read a PodGroup or CompositePodGroup (scheduling.k8s.io/v1beta1, v1alpha3) or a PodGroup of
         coscheduling (scheduling.x-k8s.io/v1alpha1).
 
         Raises ObjectError with the path of a malformed field.
@@ -163,7 +175,10 @@ class PodGroup:
             min_count=min_count,
             priority=integer(spec.get("priority"), "spec.priority"),
             preemption_policy=_text(spec, "spec", "preemptionPolicy") or _PREEMPT_LOWER,
+            states_policy=spec.get("preemptionPolicy") is not None,
             disrupts_all=mapping(spec, "disruptionMode").get("all") is not None,
+            disrupts_single=mapping(spec, "disruptionMode").get("single") is not None,
+            workload_name=_text(mapping(spec, "workloadRef"), "spec.workloadRef", "workloadName"),
             topology_key=_text(constraints[0], "spec.schedulingConstraints.topology[0]", "key")
             if constraints
             else "",
@@ -196,11 +211,13 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class PlacementProgress:
     """The progress of a group's cycle. `remaining`: members (or child groups) that were not tried yet;
-    `scheduled`: those that have a node, bound ones included.
+    `scheduled`: those that have a node, bound ones included. `unschedulable`: those that this trial found no
+    node for.
     """
 
     remaining: int
     scheduled: int
+    unschedulable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

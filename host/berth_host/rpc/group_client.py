@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -124,13 +125,15 @@ class GroupClient(ABC):
     async def placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
         """Return SUCCESS, WAIT, UNSCHEDULABLE or an error about one step of a trial."""
         if not self.is_served:
-            judged = await self._judged(one, FeasibleSteps(step.scheduled, step.remaining))
+            now = FeasibleSteps(step.scheduled, step.remaining, unschedulable=step.unschedulable)
+            judged = await self._judged(one, now)
             return judged if isinstance(judged, Status) else self._filled(judged, step)
         known = one.judged.get(self.name)
         found = None if known is None else known.at(step)
         if known is None or found is None:
             before = FIRST_FAILURES if known is None else 2 * (known.steps.max_failures or FIRST_FAILURES)
-            answer = await self._judged(one, _limited(FeasibleSteps(step.scheduled, step.remaining, before)))
+            steps = FeasibleSteps(step.scheduled, step.remaining, before, step.unschedulable)
+            answer = await self._judged(one, _limited(steps))
             if isinstance(answer, Status):
                 return answer
             known = one.judged[self.name] = answer
@@ -174,5 +177,5 @@ def _limited(steps: FeasibleSteps) -> FeasibleSteps:
     failures = steps.max_failures or 0
     while len(steps) > MAX_STEPS and failures > 0:
         failures //= 2
-        steps = FeasibleSteps(steps.scheduled, steps.remaining, failures)
+        steps = replace(steps, max_failures=failures)
     return steps

@@ -54,6 +54,7 @@ class FeasibleSteps:
     """The steps that one call of PlacementFeasible asks about: after each member that is tried from here on.
 
     `max_failures`: the most members that fail in a step that is asked about; None: the present step alone.
+    `unschedulable`: the members that have failed so far.
 
     The order of the steps: by failures, then by members tried. After k tried members, of which f failed (k is
     f to `remaining`), a step has `scheduled + k - f` scheduled members and `remaining - k` left.
@@ -62,6 +63,7 @@ class FeasibleSteps:
     scheduled: int
     remaining: int
     max_failures: int | None = None
+    unschedulable: int = 0
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -73,9 +75,11 @@ class FeasibleSteps:
     def all(self) -> Sequence[PlacementProgress]:
         """Return the steps, in order."""
         if self.max_failures is None:
-            return [PlacementProgress(self.remaining, self.scheduled)]
+            return [PlacementProgress(self.remaining, self.scheduled, self.unschedulable)]
         return [
-            PlacementProgress(self.remaining - tried, self.scheduled + tried - failed)
+            PlacementProgress(
+                self.remaining - tried, self.scheduled + tried - failed, self.unschedulable + failed
+            )
             for failed in range(min(self.max_failures, self.remaining) + 1)
             for tried in range(failed, self.remaining + 1)
         ]
@@ -184,11 +188,17 @@ class GroupRuntime(ABC):
 
 
 def filled(status: Status, step: PlacementProgress) -> Status:
-    """Return a status with the numbers of a step in place of `{scheduled}` and `{remaining}`."""
+    """Return a status with the numbers of a step in place of `{scheduled}`, `{unschedulable}` and
+    `{remaining}`.
+    """
     if not any("{" in reason for reason in status.reasons):
         return status
-    reasons = tuple(
-        reason.replace("{scheduled}", str(step.scheduled)).replace("{remaining}", str(step.remaining))
-        for reason in status.reasons
-    )
-    return Status(status.code, reasons, status.plugin)
+    numbers = {
+        "{scheduled}": str(step.scheduled),
+        "{unschedulable}": str(step.unschedulable),
+        "{remaining}": str(step.remaining),
+    }
+    reasons = list(status.reasons)
+    for name, number in numbers.items():
+        reasons = [reason.replace(name, number) for reason in reasons]
+    return Status(status.code, tuple(reasons), status.plugin)

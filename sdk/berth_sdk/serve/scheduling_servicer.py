@@ -250,7 +250,10 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "raw_scores": lambda asked: np.array(asked.request.raw_scores, dtype=np.int64),
     "placements": lambda asked: [_placement(asked, one) for one in asked.request.placements],
     "steps": lambda asked: FeasibleSteps(
-        asked.request.scheduled, asked.request.remaining, asked.request.max_failures
+        asked.request.scheduled,
+        asked.request.remaining,
+        asked.request.max_failures,
+        asked.request.unschedulable,
     ),
     "tries": _tries,
 }

@@ -210,6 +210,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "scheduled": lambda asking: asking.args["steps"].scheduled,
     "remaining": lambda asking: asking.args["steps"].remaining,
     "max_failures": lambda asking: asking.args["steps"].max_failures,
+    "unschedulable": lambda asking: asking.args["steps"].unschedulable,
     "reached_pre_filter": lambda asking: asking.args["tries"].reached_pre_filter,
 }
 """The writer of each field, for all requests."""

@@ -1277,7 +1277,8 @@ Global___NormalizePlacementScoreResponse: _TypeAlias = NormalizePlacementScoreRe
 @_typing.final
 class PlacementFeasibleRequest(_message.Message):
     """Steps of a trial. With f members that fail and k members that are tried, k from f to `remaining`, a step has
-    `scheduled` + k - f members with a node and `remaining` - k members to try. The request asks about the steps with f
+    `scheduled` + k - f members with a node, `unschedulable` + f without one, and `remaining` - k members to try. The
+    request asks about the steps with f
     from 0 to `max_failures` (and to `remaining`, if that is smaller), in this order: by f, then by k.
     """
 
@@ -1287,12 +1288,15 @@ class PlacementFeasibleRequest(_message.Message):
     SCHEDULED_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     MAX_FAILURES_FIELD_NUMBER: _builtins.int
+    UNSCHEDULABLE_FIELD_NUMBER: _builtins.int
     scheduled: _builtins.int
     """OPTIONAL: the members that have a node now, bound ones included."""
     remaining: _builtins.int
     """OPTIONAL: the members that are still to try."""
     max_failures: _builtins.int
     """OPTIONAL: the most members that fail from here on in a step of this question."""
+    unschedulable: _builtins.int
+    """OPTIONAL: the members for which this trial has found no node so far."""
     @_builtins.property
     def ctx(self) -> _common_pb2.CallContext:
         """REQUIRED: the cycle of the placement."""
@@ -1304,10 +1308,11 @@ class PlacementFeasibleRequest(_message.Message):
         scheduled: _builtins.int = ...,
         remaining: _builtins.int = ...,
         max_failures: _builtins.int = ...,
+        unschedulable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "max_failures", b"max_failures", "remaining", b"remaining", "scheduled", b"scheduled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ctx", b"ctx", "max_failures", b"max_failures", "remaining", b"remaining", "scheduled", b"scheduled", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1357,8 +1362,8 @@ class FeasibleRun(_message.Message):
     """REQUIRED: the number of steps, at least 1."""
     @_builtins.property
     def status(self) -> _common_pb2.PluginStatus:
-        """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; unset: SUCCESS. In reasons the host writes the numbers of
-        the step in place of "{scheduled}" and "{remaining}".
+        """OPTIONAL: SUCCESS, WAIT, UNSCHEDULABLE or ERROR; unset: SUCCESS. In reasons the host writes the numbers of the step
+        in place of "{scheduled}", "{unschedulable}" and "{remaining}".
         """
 
     def __init__(
