@@ -51,6 +51,7 @@ class Coscheduling(GangScheduling):
 
     kinds: ClassVar[frozenset[str]] = frozenset({COSCHEDULING})
     minimum: ClassVar[str] = "minMember"
+    follows_kubernetes: ClassVar[bool] = False
     needs: Sequence[Need] = (Need.nodes(), Need.objects("scheduling.x-k8s.io/podgroups"))
     events: Sequence[EventInterest] | None = (
         EventInterest("Pod", ("add",), Hint.ASK_PLUGIN),

@@ -1,10 +1,11 @@
 """GangScheduling: the members of a gang start together, or none of them starts.
 
 Called at PreEnqueue (are there enough members?), PlacementFeasible (did enough of them get a node in the
-cycle of their group?) and Permit (do enough of them have a node?). PreEnqueue and Permit count the members
-that the host knows at that moment (`Handle.pod_groups`).
+cycle of their group?) and, before 1.38, Permit (do enough of them have a node?). PreEnqueue and Permit count
+the members that the host knows at that moment (`Handle.pod_groups`).
 
-Source: `pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go`, v1.37.
+Source: `pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go`, v1.37 and v1.38;
+`hierarchy_tracker.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from berth_sdk.pod_group import (
 from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.status import SUCCESS, Code, Status
 
-from berth_plugins.args.gates import COMPOSITE_GROUPS, is_on
+from berth_plugins.args.gates import COMPOSITE_GROUPS, GROUP_TREES, is_on
 from berth_plugins.objects.of_events import as_group
 
 _GROUP: Final = "group"
@@ -48,13 +49,15 @@ class GangScheduling(Plugin):
     """The kinds of groups that this class judges; members of others pass."""
     minimum: ClassVar[str] = "minCount"
     """The field of a group that says how many members it needs."""
+    follows_kubernetes: ClassVar[bool] = True
+    """True: the class changes with the version of kube-scheduler that the host follows."""
     needs: Sequence[Need] = ()
     depends_on: DependsOn | None = DependsOn.OTHER
     events: Sequence[EventInterest] | None = (
         EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), Hint.ASK_PLUGIN),
-        EventInterest("scheduling.k8s.io/CompositePodGroup", ("add",), Hint.ASK_PLUGIN),
+        EventInterest("scheduling.k8s.io/CompositePodGroup", ("add", "update"), Hint.ASK_PLUGIN),
     )
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
@@ -62,6 +65,7 @@ class GangScheduling(Plugin):
         super().__init__(args, handle)
         self._policy = GangPolicy.of(args)
         self._has_trees = is_on(args, COMPOSITE_GROUPS, default=False)
+        self._judges_trees = self.follows_kubernetes and is_on(args, GROUP_TREES, default=True)
         self._too_few = Status.unresolvable(
             f"waiting for {self.minimum} pods from a gang to appear in scheduling queue"
         )
@@ -74,6 +78,8 @@ class GangScheduling(Plugin):
         if not self._is_mine(key):
             return SUCCESS
         groups = self.handle.pod_groups()
+        if self._judges_trees:
+            return _tree_is_ready(groups, key)
         if self._has_trees:
             return _tree_is_complete(groups, key, self._too_few)
         group, members = groups.object(key), groups.state(key)
@@ -101,6 +107,8 @@ class GangScheduling(Plugin):
             return False
         if event.old is None:
             return True
+        if group.is_composite and not self._judges_trees:
+            return False
         before = as_group(event.old)
         return before.is_gang and group.is_gang and group.min_count < before.min_count
 
@@ -130,6 +138,8 @@ class GangScheduling(Plugin):
         scheduled = progress.scheduled - self._leaving(group.group, group.scheduled)
         if scheduled >= least:
             return SUCCESS
+        if self._judges_trees:
+            return _below_threshold(least, scheduled, progress)
         if scheduled + remaining < least:
             return Status.unschedulable(
                 f"{self.minimum} ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
@@ -192,6 +202,46 @@ class GangScheduling(Plugin):
             if any(waiting.pod.uid in members.assumed for members in groups):
                 self.handle.allow(waiting)
         return SUCCESS
+
+
+def _below_threshold(least: int, scheduled: int, progress: PlacementProgress) -> Status:
+    """Return the status of a group with fewer than the `least` members (or child groups) on nodes."""
+    is_lost = scheduled + progress.remaining < least
+    text = (
+        f"scheduling policy's minimum threshold ({least}) {'cannot be' if is_lost else 'is not yet'} satisfied:"
+        f" {scheduled} scheduled, {progress.unschedulable} unschedulable, {progress.remaining} not-evaluated"
+    )
+    return Status.unschedulable(text) if is_lost else Status(Code.WAIT, (text,))
+
+
+def _tree_is_ready(groups: PodGroupReader, key: str) -> Status:
+    """Return SUCCESS if every group of the tree exists and the root has enough members or ready children."""
+    root = groups.root(key)
+    if root is None:
+        circle = _circle(groups, key)
+        if circle:
+            return Status.error(f"cycle detected in the hierarchy: [{' '.join(circle)}]")
+        name = key.rpartition("/")[2]
+        return Status.unresolvable(
+            f'pod group "{name}" or one of its composite pod group ancestors has not been created yet'
+        )
+    if _is_met(groups, root, _count_all):
+        return SUCCESS
+    if root.is_gang:
+        return Status.unresolvable(f"waiting for {root.key} to meet its quorum")
+    return Status.unresolvable(f"waiting for {root.key} tree to have at least one ready child group")
+
+
+def _circle(groups: PodGroupReader, key: str) -> list[str]:
+    """Return the keys of the groups upwards to the first one that comes again; empty if none does."""
+    seen: list[str] = []
+    while key:
+        seen.append(key)
+        if key in seen[:-1]:
+            return seen
+        group = groups.object(key)
+        key = "" if group is None else group.parent_key
+    return []
 
 
 def _tree_is_complete(groups: PodGroupReader, key: str, too_few: Status) -> Status:

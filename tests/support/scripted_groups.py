@@ -401,8 +401,9 @@ def _failure(queued: QueuedPodInfo, failure: Failure) -> Json:
     shown: Json = {
         "pod": queued.key,
         "code": failure.status.code.kube_name,
-        "message": failure.message,
-        "unschedulablePlugins": sorted(failure.unschedulable_plugins),
+        "message": failure.status.message if failure.by_group else failure.message,
+        # The recorder shows the plugins of a pod's own failure alone.
+        "unschedulablePlugins": [] if failure.by_group else sorted(failure.unschedulable_plugins),
         "pendingPlugins": sorted(failure.pending_plugins),
     }
     nominate = "keep" if failure.nominated is None else {"node": failure.nominated}

@@ -66,6 +66,7 @@ from berth_host.framework.kept.keep_answers import KeepAnswers
 from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.groups.gang_holds import GangHolds, PoliciesOf
 from berth_host.groups.group_repair import GroupRepair, RepairSeams
+from berth_host.groups.group_rules import rules_of
 from berth_host.groups.group_status import GroupStatusWriter
 from berth_host.groups.schedule_group import GroupScheduler
 from berth_host.handle.calls import HandleSeams
@@ -147,7 +148,9 @@ class HostParts:
         generations = Generations()
         self.objects = ObjectStores(generations)
         composite = COMPOSITE_POD_GROUPS in group_gates(self.configuration)
-        self.cache = Cache(generations, PodGroups(generations, composite=composite))
+        groups = PodGroups(generations, composite=composite)
+        groups.is_deep = self.configuration.emulation.rules.judges_group_trees
+        self.cache = Cache(generations, groups)
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)
         self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
@@ -164,7 +167,8 @@ class HostParts:
         return PodStatusWriter(self.cluster, self.clock)
 
     def _make_group_status(self) -> GroupStatusWriter:
-        return GroupStatusWriter(self.cluster, self.clock)
+        rules = self.configuration.emulation.rules
+        return GroupStatusWriter(self.cluster, self.clock, rules)
 
     def _open_to_plugins(self, later: LateParts) -> None:
         """Make handles and attachments, which exist before any plugin."""
@@ -359,6 +363,7 @@ class HostParts:
             sort=self.wiring.sort(plugins),
             observer=told,
             evicting=self.preempting,
+            rules=self.configuration.emulation.rules,
         )
         given = self.configuration.scheduler
         limits = QueueConfig(
@@ -404,13 +409,14 @@ class HostParts:
         """Make the loop, and the cycles of single pods and of groups that it runs."""
         steps = PodSteps(self.queue, self.cache, self.snapshot, self.binding, self.clock, self.observer)
         pods = PodCycles(profiles, steps, self.queue, self.cache, self.snapshot, self.binding, self.evictions)
+        rules = self.configuration.emulation.rules
         group_policy = self.configuration.gates.values.get(GROUP_POLICY, False)
         evaluator = GroupEvaluator(
             self.objects.of_resource(BUDGETS),
             self.preempting,
             self.metrics.preemption,
             group_policy=group_policy,
-            rules=self.configuration.emulation.rules,
+            rules=rules,
         )
         groups = GroupScheduler(
             profiles,
@@ -425,7 +431,7 @@ class HostParts:
             self.metrics.groups,
             self.group_records,
             self.holds,
-            group_policy=group_policy,
+            rules_of(rules, group_policy=group_policy),
         )
         return Scheduler(self.queue, self.snapshot, steps, pods, groups)
 

@@ -95,6 +95,8 @@ class GroupReader:
         self._objects: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
         self._children: dict[str, set[str]] = {}
+        self.is_deep = False
+        """True: the depth of a tree is not limited here; it is a cause to refuse the tree in its cycle."""
 
     def object(self, key: str) -> PodGroup | None:
         """Return the object of a group; None if there is none."""
@@ -115,12 +117,15 @@ class GroupReader:
     def path(self, key: str) -> tuple[PodGroup, ...] | None:
         """Return the group's object and its ancestors up to the root.
 
-        None while one of the objects is missing, and for more than MAX_DEPTH groups.
+        None while one of the objects is missing, for a circle, and for more than MAX_DEPTH groups unless
+        `is_deep`.
         """
         found: list[PodGroup] = []
         while key:
             group = self._objects.get(key)
-            if group is None or len(found) == MAX_DEPTH:
+            if group is None or (
+                len(found) >= MAX_DEPTH and (not self.is_deep or any(group is one for one in found))
+            ):
                 return None
             found.append(group)
             key = group.parent_key
@@ -129,9 +134,11 @@ class GroupReader:
     def known_path(self, key: str) -> Iterator[PodGroup]:
         """Yield the group's object and its ancestors, up to the first one that does not exist.
 
-        Preemption reads the groups like this. At most MAX_DEPTH groups.
+        Preemption reads the groups like this. At most MAX_DEPTH groups, or once around a circle.
         """
-        for _ in range(MAX_DEPTH):
+        seen: set[str] = set()
+        while key not in seen and (self.is_deep or len(seen) < MAX_DEPTH):
+            seen.add(key)
             group = self._objects.get(key) if key else None
             if group is None:
                 return
@@ -321,6 +328,7 @@ class SnapshotGroups(GroupReader):
 
     def update(self, live: PodGroups, since: int) -> None:
         """Take the groups that changed after the generation `since`."""
+        self.is_deep = live.is_deep
         changes = live.changed.since(since)
         keys = {*live.group_keys(), *self._states} if changes is None else {key for _, key in changes}
         for key in keys:

@@ -29,7 +29,7 @@ from berth_host.config.gate_tables import (
     RemovedGate,
 )
 from berth_host.config.host_rules import RULES_1_36, RULES_1_37, RULES_1_38, HostRules
-from berth_host.metrics import families
+from berth_host.metrics import families, group_families
 from berth_host.metrics.family import Family
 from berth_host.metrics.group_families import GROUP_FAMILIES
 
@@ -71,6 +71,7 @@ class Difference:
 
 
 EXACT_HINTS: Final = "ExactQueueingHints"
+GROUP_TREES: Final = "PodGroupTrees"
 
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
@@ -169,6 +170,15 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         readers=frozenset({"PodTopologySpread"}),
         summary="An empty `labelSelector` of a topology spread constraint counts every pod of the namespace.",
         source="kubernetes 141340",
+    ),
+    Difference(
+        name=GROUP_TREES,
+        since="1.38",
+        readers=frozenset({"GangScheduling", "TopologyPlacementGenerator"}),
+        rule="judges_group_trees",
+        summary="Trees of pod groups are checked and have conditions, a quorum is judged before Permit,"
+        " placements are tried in part, and the preemption of a group ranks nodes by their victims.",
+        source="`algorithm_podgroup.go`, `schedule_one_podgroup.go`, `framework/preemption`",
     ),
     Difference(
         name="AttachedVolumesCountOnce",
@@ -294,6 +304,12 @@ _EVENTS_1_37: Final[Mapping[str, tuple[EventInterest, ...]]] = {
         EventInterest("PersistentVolumeClaim", ("add",), _ASK),
         EventInterest("storage.k8s.io/VolumeAttachment", ("delete",), _ASK),
     ),
+    "GangScheduling": (
+        EventInterest("UnscheduledPod", ("add",), _ASK),
+        EventInterest("AssignedPod", ("add",), _ASK),
+        EventInterest("scheduling.k8s.io/PodGroup", ("add", "update"), _ASK),
+        EventInterest("scheduling.k8s.io/CompositePodGroup", ("add",), _ASK),
+    ),
     "DynamicResources": (
         EventInterest("Node", ("add", "update.labels", "update.allocatable")),
         EventInterest("resource.k8s.io/ResourceClaim", ("add", "update", "delete"), _ASK),
@@ -302,6 +318,9 @@ _EVENTS_1_37: Final[Mapping[str, tuple[EventInterest, ...]]] = {
         EventInterest("resource.k8s.io/ResourceSlice", ("add", "update")),
         EventInterest("resource.k8s.io/DeviceTaintRule", ("add", "update", "delete")),
     ),
+}
+_EVENTS_1_38: Final[Mapping[str, tuple[EventInterest, ...]]] = {
+    name: events for name, events in _EVENTS_1_37.items() if name != "GangScheduling"
 }
 _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
     **_UNMENDED_EVENTS,
@@ -357,8 +376,27 @@ _EVENTS_1_36: Final[Mapping[str, tuple[EventInterest, ...]]] = {
     ),
 }
 
-METRICS_1_37: Final[Mapping[str, Family | None]] = {families.CLAIM_CREATES_1_36.name: None}
+_LABELS_1_37: Final[Mapping[Family, str]] = {
+    families.INCOMING_ENTITIES: "event queue type",
+    families.QUEUED_ENTITIES: "queue type",
+    group_families.GROUP_ATTEMPTS: "profile result",
+    group_families.GROUP_ALGORITHM: "",
+    group_families.GROUP_DURATION: "profile result",
+    group_families.PREEMPTION_DISRUPTIONS: "preemptor",
+    group_families.WORKLOAD_PREEMPTIONS: "result",
+    group_families.WORKLOAD_VICTIMS: "",
+    group_families.PLACEMENTS: "profile",
+    group_families.PLACEMENT_EVALUATIONS: "profile result",
+    group_families.PLACEMENT_DURATION: "profile result",
+}
+"""The labels of families before 1.38."""
+METRICS_1_38: Final[Mapping[str, Family | None]] = {families.CLAIM_CREATES_1_36.name: None}
+METRICS_1_37: Final[Mapping[str, Family | None]] = {
+    **METRICS_1_38,
+    **{family.name: replace(family, labels=tuple(labels.split())) for family, labels in _LABELS_1_37.items()},
+}
 _METRICS_1_36: Final[Mapping[str, Family | None]] = {
+    **{name: family for name, family in METRICS_1_37.items() if family is not None},
     **dict.fromkeys(
         family.name
         for family in (
@@ -447,8 +485,9 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
             **_removed("1.37", KNOWN_GATES_1_36, KNOWN_GATES),
             **_removed("1.38", KNOWN_GATES, KNOWN_GATES_1_38),
         },
-        events=_EVENTS_1_37,
+        events=_EVENTS_1_38,
         rules=_ruled(RULES_1_38, _without("1.38")),
+        metrics=METRICS_1_38,
     ),
 }
 

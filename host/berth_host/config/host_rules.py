@@ -27,7 +27,11 @@ class HostRules:
     `retries_bind`: a Binding is sent again after an internal error, an unavailable service or a refused
     connection. `has_pod_groups`: the gate GenericWorkload brings pod groups as 1.37 has them.
 
-    Four rules are rows of the table in `emulation`, which sets them by version:
+    Five rules are rows of the table in `emulation`, which sets them by version:
+    `judges_group_trees`: pod groups as 1.38 has them. The trees of composite groups are checked and have
+    conditions, a failed group names its parent and not the cause to its members, the gates of a group are
+    called up to the first closed one, placements are tried in part, and the preemption of a group ranks nodes
+    by their victims.
     `counts_totals_of_resizes`: a resized pod counts with the most of its totals, not of its containers.
     `ends_count_at_broken_budget`: a victim that breaks a budget does not count in the budgets after it.
     `counts_empty_budgets`: a PodDisruptionBudget with an empty selector covers every pod of its namespace,
@@ -48,6 +52,7 @@ class HostRules:
     ends_count_at_broken_budget: bool = True
     counts_empty_budgets: bool = True
     looks_before_binding: bool = True
+    judges_group_trees: bool = False
 
     @property
     def pod_add(self) -> str:
@@ -61,7 +66,7 @@ class HostRules:
 
 
 RULES_1_37: Final = HostRules()
-RULES_1_38: Final = HostRules()
+RULES_1_38: Final = HostRules(judges_group_trees=True)
 RULES_1_36: Final = HostRules(
     unscheduled_pod="UnschedulablePod",
     target_pod="UnschedulablePod",

@@ -97,16 +97,24 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
     `nominated`: the node to nominate, "" to clear the nomination, None to leave it as it is.
     `fit_error`: the plugins in the diagnosis rejected the pod; otherwise no plugin is on record and the
-    pod goes through the error backoff.
+    pod goes through the error backoff. `plugins`: the plugins that rejected the pod's group, which are on record then; None:
+    the group is not the cause.
     """
 
     def __init__(
-        self, status: Status, message: str, *, nominated: str | None = "", fit_error: bool = False
+        self,
+        status: Status,
+        message: str,
+        *,
+        nominated: str | None = "",
+        fit_error: bool = False,
+        plugins: frozenset[str] | None = None,
     ) -> None:
         self.status = status
         self.message = message
         self.nominated = nominated
         self.fit_error = fit_error
+        self.plugins = plugins
         super().__init__(message)
 
 
@@ -139,7 +147,8 @@ class Failure:
     nomination, None to leave it as the pod's status has it. `unschedulable_plugins`, `pending_plugins`:
     the diagnosis of a pod that fits nowhere, empty for every other failure; a plugin that answered Pending
     is in both. An ERROR status may name in `plugin` the plugin that could not be asked. `cause`: the plugin
-    with which the attempt failed, "" for none, and its reason.
+    with which the attempt failed, "" for none, and its reason. `by_group`: the pod's group has no place; then
+    the status has the group's reasons, and the message only names the group.
     """
 
     status: Status
@@ -148,6 +157,7 @@ class Failure:
     unschedulable_plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
     cause: tuple[str, str] | None = None
+    by_group: bool = False
 
     @property
     def reason(self) -> str:

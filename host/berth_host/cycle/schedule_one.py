@@ -1136,9 +1136,12 @@ class BindingCycle(Undoing):
             status=failed.status,
             message=failed.message,
             nominated=failed.nominated,
-            unschedulable_plugins=frozenset(diagnosis.unschedulable_plugins if failed.fit_error else ()),
+            unschedulable_plugins=frozenset(
+                diagnosis.unschedulable_plugins if failed.fit_error else failed.plugins or ()
+            ),
             pending_plugins=frozenset(diagnosis.pending_plugins if failed.fit_error else ()),
             cause=diagnosis.cause_of(failed.status),
+            by_group=failed.plugins is not None,
         )
 
     def skip_deleting(self, pod: Pod) -> None:

@@ -32,21 +32,33 @@ UNSCHEDULABLE: Final = "pod group is unschedulable"
 class GroupStatus:
     """The status of a group: a code, an error text ("" for none) before the reasons, and the reasons.
 
-    A group of a composite group may share the object with a group above it: a reason that is added to one is
-    added to both, as in kube-scheduler.
+    `is_fit_error`: the error says why the group has no place; `plugins`: those that rejected it.
+    Before 1.38 a group of a composite group may share the object with a group above it: a reason that is
+    added to one is added to both, as in kube-scheduler.
     """
 
-    __slots__ = ("code", "error", "reasons")
+    __slots__ = ("code", "error", "is_fit_error", "plugins", "reasons")
 
     def __init__(self, code: Code, *reasons: str, error: str = "") -> None:
         self.code = code
         self.error = error
         self.reasons = list(reasons)
+        self.is_fit_error = False
+        self.plugins: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, status: Status, error: str = "") -> GroupStatus:
         """Return a plugin's status as that of the group."""
         return cls(status.code, *status.reasons, error=error)
+
+    @classmethod
+    def fit_error(
+        cls, text: str, plugins: frozenset[str] = frozenset(), *, code: Code = Code.UNSCHEDULABLE
+    ) -> GroupStatus:
+        """Return the rejection of a group, for which `plugins` are to blame."""
+        made = cls(code, error=text)
+        made.is_fit_error, made.plugins = True, plugins
+        return made
 
     @classmethod
     def failed(cls, text: str) -> GroupStatus:
@@ -89,6 +101,16 @@ class GroupStatus:
         """Return the status with the whole message as its reason."""
         message = self.message
         return Status(self.code, (message,) if message else ())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProblem:
+    """Why a popped group must not be tried. `told`: the groups whose conditions say so, by key, with the
+    reason of the condition.
+    """
+
+    text: str
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -139,6 +161,11 @@ class Branch:
             tuple([child.view for child in self.children]),
         )
 
+    @property
+    def entity(self) -> str:
+        """The type of the group in metrics."""
+        return self.group.api_kind.lower()
+
     def leaves(self) -> Iterator[Branch]:
         """Yield the groups with pods, in order."""
         if not self.group.is_composite:
@@ -157,6 +184,13 @@ class Branch:
         yield from self.members
         for child in self.children:
             yield from child.all_members()
+
+    def placed_members(self) -> Iterator[Member]:
+        """Yield the members with a node in the groups that have their places, and whose groups above have."""
+        if self.status is not None and self.status.is_success:
+            yield from (member for member in self.members if member.result is not None)
+            for child in self.children:
+                yield from child.placed_members()
 
     def assignments(self) -> list[Assignment]:
         """Return the nodes that the present trial has given to members."""

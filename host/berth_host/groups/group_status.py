@@ -1,11 +1,12 @@
-"""Writes an attempt's result on the PodGroup: the condition PodGroupInitiallyScheduled.
+"""Writes an attempt's result on the group: the condition PodGroupInitiallyScheduled.
 
 Called by the cycle of a group. The condition never goes back from True, as in kube-scheduler: it says that
 one cycle found places. A write that still fails after the tries of `status_patch` is logged. While the API
 server is away it is sent again, until a later outcome replaces it: a group whose members are all bound has no
-later attempt that would write. kube-scheduler drops such a write.
+later attempt that would write. kube-scheduler drops such a write. Since 1.38 a CompositePodGroup has such a
+condition, CompositePodGroupInitiallyScheduled, and a condition that is True never changes.
 Source: kube-scheduler `schedule_one_podgroup.go` (updatePodGroupCondition) and `util/utils.go`
-(PatchPodGroupStatus), v1.37; `meta/v1` (Condition).
+(PatchPodGroupStatus), v1.37; updateInitiallyScheduledCondition, v1.38; `meta/v1` (Condition).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections import OrderedDict
 from functools import partial
 from typing import Any, Final
 
-from berth_sdk.pod_group import INITIALLY_SCHEDULED, POD_GROUP, PodGroup
+from berth_sdk.pod_group import POD_GROUP, PodGroup
 from berth_sdk.rfc3339 import format_time
 
 from berth_host.cluster.port import ClusterCalls
+from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.cycle.ordered_writes import OrderedWrites
 from berth_host.cycle.pod_status import cut_message, is_newer
 from berth_host.cycle.status_patch import Json, patch_status
@@ -28,6 +30,7 @@ from berth_host.model.clock import Clock
 
 log = get_logger()
 POD_GROUPS: Final = "scheduling.k8s.io/podgroups"
+COMPOSITE_POD_GROUPS: Final = "scheduling.k8s.io/compositepodgroups"
 REMEMBERED: Final = 1024
 """The number of written groups that are kept, by uid. The oldest are dropped first."""
 FIRST_PAUSE_S: Final = 0.5
@@ -39,11 +42,13 @@ _COMPARED: Final = ("status", "reason", "message", "observedGeneration")
 class GroupStatusWriter:
     """The writer of the conditions of groups. Sends nothing if nothing has changed.
 
-    Results are written in the background (`pending_count`), in order per group.
+    Results are written in the background (`pending_count`), in order per group. `rules`: those of the version
+    that is followed.
     """
 
-    def __init__(self, cluster: ClusterCalls, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterCalls, clock: Clock, rules: HostRules = RULES_1_37) -> None:
         self._cluster = cluster
+        self._rules = rules
         self._clock = clock
         self._writes = OrderedWrites(POD_GROUPS)
         self._written: OrderedDict[str, PodGroup] = OrderedDict()
@@ -66,12 +71,15 @@ class GroupStatusWriter:
         """Write the outcome of an attempt in the background. `group`: as the attempt saw it.
 
         `placed`: True if the attempt found places for the group. `reason`, `message`: those of the condition.
-        Has no effect on groups of other kinds than PodGroup, which have no such condition.
+        Has no effect on groups of kinds that have no such condition.
         """
-        if group.kind != POD_GROUP:
+        judges_trees = self._rules.judges_group_trees
+        if group.kind != POD_GROUP and not (group.is_composite and judges_trees):
+            return
+        if judges_trees and _had_its_places(self._newest(group)):
             return
         wanted: Json = {
-            "type": INITIALLY_SCHEDULED,
+            "type": group.condition_type,
             "status": "True" if placed else "False",
             "reason": reason,
             "message": cut_message(message),
@@ -104,7 +112,8 @@ class GroupStatusWriter:
         patch = condition_patch(self._newest(group), wanted, format_time(self._clock.now_s()))
         if patch is None:
             return
-        written = await patch_status(self._cluster, group.ref, patch, resource=POD_GROUPS)
+        resource = COMPOSITE_POD_GROUPS if group.is_composite else POD_GROUPS
+        written = await patch_status(self._cluster, group.ref, patch, resource=resource)
         self._written.pop(group.uid, None)
         self._written[group.uid] = PodGroup.of(written)
         if len(self._written) > REMEMBERED:
@@ -114,6 +123,11 @@ class GroupStatusWriter:
         """Return the group as this writer left it, unless the watch has shown that version or a later one."""
         ours = self._written.get(group.uid)
         return group if ours is None or is_newer(group.resource_version, ours.resource_version) else ours
+
+
+def _had_its_places(group: PodGroup) -> bool:
+    condition = group.condition(group.condition_type)
+    return condition is not None and condition.status == "True"
 
 
 def condition_patch(group: PodGroup, wanted: Json, now: str) -> dict[str, Any] | None:

@@ -33,13 +33,8 @@ from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, Schedu
 from berth_host.cycle.observer import AttemptStep
 from berth_host.cycle.schedule_one import SearchSteps, Undoing
 from berth_host.errors.state import InvariantError
-from berth_host.groups.group_attempt import (
-    UNSCHEDULABLE,
-    Branch,
-    GroupAttempt,
-    GroupStatus,
-    Member,
-)
+from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
+from berth_host.groups.group_rules import GroupRules
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
@@ -54,7 +49,6 @@ from berth_host.queue.nominator import Nominator
 
 ALL_NODES: Final = ""
 """The name of the placement with all nodes."""
-_CHILD_FAILED: Final = "composite pod group evaluation failed due to child error"
 REVERTED: Final = "the group's cycle gives back the nodes of a trial"
 
 
@@ -138,8 +132,11 @@ class Placements:
         undoing: Undoing,
         evaluator: GroupEvaluator | None,
         metrics: GroupMetrics,
+        rules: GroupRules,
     ) -> None:
-        """Prepare the first run. `evaluator` None: nobody may be preempted, as in a what-if."""
+        """Prepare the first run. `evaluator` None: nobody may be preempted, as in a what-if. `rules`: those of
+        the version that is followed.
+        """
         self._attempt = attempt
         self._profile = attempt.scheduling
         self.framework = attempt.scheduling.framework
@@ -153,6 +150,7 @@ class Placements:
         self.evaluation: GroupEvaluation | None = None
         """The result of the host's preemption; None: no plugin asked for it."""
         self._metrics = metrics
+        self._rules = rules
         self._placed: list[_Placed] = []
         self._has_placements = self._points.has(ExtensionPoint.PLACEMENT_GENERATE)
         self.made: list[Attempt] = []
@@ -197,10 +195,10 @@ class Placements:
         finally:
             self._steps.search.order = self.snapshot.order
             await self._give_back(0)
-        if status.is_success and not _places_anyone(tree):
-            # A group in a composite group may have its members on nodes already; the root must place one.
-            status = _with_deleted(GroupStatus(Code.UNSCHEDULABLE, error=UNSCHEDULABLE), tree)
         tree.status = status
+        if status.is_success and not self._places_anyone(tree):
+            # A group in a composite group may have its members on nodes already; the root must place one.
+            status = tree.status = _with_deleted(self._rules.nobody_placed(), tree)
         return status
 
     def reached_pre_filter(self, plugin: str) -> bool:
@@ -226,7 +224,7 @@ class Placements:
         if self._evaluator is None:
             raise InvariantError(f"a what-if about {self._attempt.key} must not preempt")
         found = self.evaluation = await self._evaluator.evaluate(self)
-        self._metrics.preempted(found.status.code)
+        self._metrics.preempted(found.status.code, entity=self._attempt.tree.entity)
         by_uid = {pod.uid: pod for pod in self.pods}
         nominations = [Assignment(by_uid[uid], node) for uid, node in found.nominations.items() if node]
         return PodGroupPostFilterResult(found.status, tuple(nominations), victim_refs(found.victims))
@@ -259,9 +257,10 @@ class Placements:
             except (Failed, Restart) as end:
                 # A plugin waits for the answer: the cycle cannot begin again, or end, before the plugin does.
                 return Rerun(Status.error(str(end)))
+            members = tree.placed_members() if self._rules.judges_trees else tree.all_members()
             placed = [
                 Placed(member.attempt, member.result.node_name)
-                for member in tree.all_members()
+                for member in members
                 if status.is_success and member.attempt is not None and member.result is not None
             ]
             return Rerun(SUCCESS if status.is_success else status.status(), placed)
@@ -293,8 +292,8 @@ class Placements:
         found = await self._observer.step(cycle, AttemptStep.PLACEMENT_GENERATE, ran)
         if isinstance(found, Status):
             return GroupStatus.of(found)
-        if not branch.group.is_composite:  # as in kube-scheduler
-            self._metrics.placements_generated(self.framework.profile, len(found))
+        if self._rules.judges_trees or not branch.group.is_composite:  # as in kube-scheduler
+            self._metrics.placements_generated(self.framework.profile, len(found), entity=branch.entity)
         if not found:
             return GroupStatus(Code.UNSCHEDULABLE, "no feasible placements found")
         tried: list[_Tried] = []
@@ -308,17 +307,18 @@ class Placements:
             self._attempt.note_trial(branch, placement, status)
             await self._give_back(mark)
             self._metrics.placement_tried(
-                self.framework.profile, feasible=status.is_success, seconds=instant_s() - started_s
+                self.framework.profile,
+                feasible=status.is_success,
+                seconds=instant_s() - started_s,
+                entity=branch.entity,
             )
             if status.is_error:
-                _forget_below(branch)
+                self._rules.after_error(branch)
                 return status
         feasible = [one for one in tried if one.status.is_success]
         if not feasible:
             tried[0].outcome.restore()
-            first = tried[0].status.text
-            text = f"0/{len(tried)} placements are available, first placement status: {first}"
-            return GroupStatus(Code.UNSCHEDULABLE, text, error=UNSCHEDULABLE)
+            return self._rules.without_placement(tried[0].status, len(found))
         chosen = feasible[0]
         if len(feasible) > 1:
             scored = self._points.run_placement_score(cycle, [one.record for one in feasible])
@@ -328,6 +328,10 @@ class Placements:
             chosen = feasible[self._best(totals.total, [one.record.placement.name for one in feasible])]
         chosen.outcome.restore()
         return chosen.status
+
+    def _places_anyone(self, tree: Branch) -> bool:
+        members = tree.placed_members() if self._rules.judges_trees else tree.all_members()
+        return any(one.result is not None and not one.is_deleted for one in members)
 
     def _best(self, totals: NDArray[np.int64], names: Sequence[str]) -> int:
         """Return the position of the best placement; the Chooser breaks ties."""
@@ -350,10 +354,8 @@ class Placements:
         before += 0 if state is None else state.scheduled_count
         remaining, count = len(branch.members), 0
         status = await self._feasible(record, remaining, before)
-        if status.is_rejected:
-            status.error = UNSCHEDULABLE
         if not _goes_on(status):
-            return status
+            return self._rules.not_begun(status)
         for member in branch.members:
             failed = await self._try(member, record, nodes)
             if failed is not None and not failed.status.is_rejected and not member.is_deleted:
@@ -364,10 +366,11 @@ class Placements:
             if self._attempt.has_deleted:
                 # A member that was deleted in the meantime holds its place until the end of the trial.
                 left -= sum(one.is_deleted and one.result is not None for one in branch.members)
-            status = await self._feasible(record, remaining, before + left)
+            failures = len(branch.members) - remaining - left
+            status = await self._feasible(record, remaining, before + left, failures)
             if not _goes_on(status):
                 return _with_deleted(status, branch)
-        return _with_deleted(_completed(status), branch)
+        return _with_deleted(self._rules.completed(status), branch)
 
     def _is_on_node(self, pod: Pod) -> bool:
         return self.snapshot.pods.position(pod.uid) is not None
@@ -389,22 +392,26 @@ class Placements:
             )
             child.status = await self._choose(cycle, child, record.placement)
             if child.status.is_error:
-                return GroupStatus.failed(f"{_CHILD_FAILED}: {child.status.text}")
+                return self._rules.child_failed(branch.group, child)
             remaining -= 1
             if child.status.is_success:
                 scheduled += 1
                 await self._place_again(child, record)
-            status = await self._feasible(record, remaining, scheduled)
+            failures = len(branch.children) - remaining - scheduled
+            status = await self._feasible(record, remaining, scheduled, failures)
             if not _goes_on(status):
                 return status
-        return _completed(status)
+        return self._rules.completed(status)
 
-    async def _feasible(self, record: PlacementCycle, remaining: int, scheduled: int) -> GroupStatus:
+    async def _feasible(
+        self, record: PlacementCycle, remaining: int, scheduled: int, failures: int = 0
+    ) -> GroupStatus:
         """Return the answer of PlacementFeasible at one step."""
-        ran = self._points.run_placement_feasible(record, PlacementProgress(remaining, scheduled))
+        step = PlacementProgress(remaining, scheduled, failures)
+        ran = self._points.run_placement_feasible(record, step)
         status = await self._observer.step(record, AttemptStep.PLACEMENT_FEASIBLE, ran)
         if status.is_success or status.is_rejected or status.code is Code.WAIT:
-            return GroupStatus.of(status)
+            return self._rules.feasible(status)
         return GroupStatus.failed(f"failed to evaluate placement feasibility: {status.message}")
 
     # --- one member ----------------------------------------------------------------------------------
@@ -477,7 +484,7 @@ class Placements:
 
         Raises Restart, and Failed where a plugin does not reserve again.
         """
-        for member in child.all_members():
+        for member in child.placed_members() if self._rules.judges_trees else child.all_members():
             attempt, result = member.attempt, member.result
             if attempt is None or result is None:
                 continue
@@ -520,26 +527,6 @@ class Placements:
 def _goes_on(status: GroupStatus) -> bool:
     """Return True if further members may be tried after this answer of PlacementFeasible."""
     return status.is_success or status.code is Code.WAIT
-
-
-def _completed(status: GroupStatus) -> GroupStatus:
-    """Return the status after the last member or child group."""
-    if status.code is Code.WAIT:
-        return GroupStatus(Code.UNSCHEDULABLE, *status.reasons, error=UNSCHEDULABLE)
-    return status
-
-
-def _places_anyone(tree: Branch) -> bool:
-    return any(one.result is not None and not one.is_deleted for one in tree.all_members())
-
-
-def _forget_below(branch: Branch) -> None:
-    """Forget the outcomes of the groups in a composite group that ended with an error: they share it."""
-    for child in branch.children:
-        for below in child.all():
-            below.status = None
-        for member in child.all_members():
-            member.forget()
 
 
 def _with_deleted(status: GroupStatus, branch: Branch) -> GroupStatus:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
@@ -26,21 +27,15 @@ from berth_sdk.status import Code, Status
 from berth_host.attempt.call_record import Changes
 from berth_host.attempt.cycle import POD_DELETED, CycleEnd
 from berth_host.cache.cache import Cache
-from berth_host.cache.pod_groups import GroupReader
 from berth_host.cache.snapshot import Snapshot
-from berth_host.cycle.attempt import SCHEDULER_ERROR, Aborted, Failed
+from berth_host.cycle.attempt import Aborted, Failed
 from berth_host.cycle.observer import AttemptStep
 from berth_host.cycle.schedule_one import BindingCycle, CycleProfile, PodSteps
 from berth_host.errors.state import InvariantError
 from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlacements
 from berth_host.groups.gang_holds import GangHolds, Promised, Roomless
-from berth_host.groups.group_attempt import (
-    UNSCHEDULABLE,
-    Branch,
-    GroupAttempt,
-    GroupStatus,
-    Member,
-)
+from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
+from berth_host.groups.group_rules import GroupRules
 from berth_host.groups.placements import Placements, Restart
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import GroupMetrics
@@ -52,7 +47,6 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 log = get_logger()
-_SAME: Final = "all pods in a single pod group should have the same"
 
 
 class EvictForGroup(Protocol):
@@ -65,7 +59,7 @@ class EvictForGroup(Protocol):
         victims: Iterable[ObjectRef],
         changes: asyncio.Future[None] | None = None,
         *,
-        disruptions: int = 0,
+        disruptions: Mapping[str, int] = MappingProxyType({}),
         budget_violations: int = 0,
     ) -> None:
         """Evict the victims in the background, after `changes`. The two numbers are for metrics."""
@@ -87,8 +81,7 @@ class WriteCondition(Protocol):
 class GroupScheduler:
     """The cycles of groups, over the parts of one host. `in_cycle`: the attempt under way, if any.
 
-    `records`: gets the record of each attempt. `group_policy`: the group says whether it preempts (the gate
-    PodGroupPreemptionPolicy), else its pods.
+    `records`: gets the record of each attempt. `rules`: those of the version that is followed.
     """
 
     def __init__(
@@ -105,8 +98,7 @@ class GroupScheduler:
         metrics: GroupMetrics,
         records: GroupRecords,
         holds: GangHolds,
-        *,
-        group_policy: bool = False,
+        rules: GroupRules,
     ) -> None:
         self._profiles = profiles
         self._steps = steps
@@ -121,7 +113,7 @@ class GroupScheduler:
         self._metrics = metrics
         self._records = records
         self._holds = holds
-        self._group_policy = group_policy
+        self._rules = rules
         self.in_cycle: GroupAttempt | None = None
 
     async def schedule_group(self, info: QueuedGroupInfo) -> None:
@@ -152,16 +144,16 @@ class GroupScheduler:
 
     async def _open(self, info: QueuedGroupInfo) -> GroupAttempt | GroupOutcome:
         """Return the record of the attempt; the outcome for a group that must not be tried now."""
-        problem, has_condition = self._lacking(info), False
-        if not problem:
-            problem, has_condition = self._differences(info), True
-        if problem:
+        pods = [queued.pod for queued in info.members]
+        problem = self._rules.problem(self._snapshot.groups, info, pods, self._profiles)
+        if problem is not None:
             self._holds.passed_over(info.key)
-            await self._fail_all(info, problem)
-            if has_condition:
-                for group in self._snapshot.groups.leaves(info.key):
-                    self._conditions.attempted(group, placed=False, reason=SCHEDULER_ERROR, message=problem)
-            self._note_problem(info, problem)
+            await self._fail_all(info, problem.text)
+            for key, reason in problem.told.items():
+                group = self._snapshot.groups.object(key)
+                if group is not None:
+                    self._told(group, placed=False, reason=reason, message=problem.text)
+            self._note_problem(info, problem.text)
             return GroupOutcome.ERROR
         members = [queued for queued in info.members if not self._is_dropped(queued)]
         if not members:
@@ -171,24 +163,6 @@ class GroupScheduler:
         attempt = GroupAttempt(self._steps.next_id(), info, profile, tree, self._snapshot)
         attempt.nodes, attempt.version = self._snapshot.nodes, self._snapshot.version
         return attempt
-
-    def _lacking(self, info: QueuedGroupInfo) -> str:
-        """Say which group of the tree the snapshot lacks; "" for none."""
-        groups = self._snapshot.groups
-        for queued in info.members:
-            key = queued.pod.group_key
-            root = groups.root(key)
-            if root is None or root.key != info.key:
-                return f"pod group object not found for pod group {info.key}"
-        return ""
-
-    def _differences(self, info: QueuedGroupInfo) -> str:
-        """Say in what the members differ that must be equal; "" for nothing."""
-        pods = [queued.pod for queued in info.members]
-        found = differences(self._snapshot.groups, info.key, pods, group_policy=self._group_policy)
-        if not found and pods[0].scheduler_name not in self._profiles:
-            return f'profile not found for scheduler name "{pods[0].scheduler_name}"'
-        return found
 
     def _is_dropped(self, queued: QueuedPodInfo) -> bool:
         """Drop a member that must not be scheduled: it is being deleted, or has a node already."""
@@ -233,6 +207,7 @@ class GroupScheduler:
             self._binding,
             self._evaluator,
             self._metrics,
+            self._rules,
         )
         tree = attempt.tree
         nominations: Mapping[str, str] | None = None
@@ -243,7 +218,7 @@ class GroupScheduler:
         with self._steps.guard(attempt) as ended:
             status = await self._search(attempt, placements)
             outcome = _outcome_of(status)
-            _fill_in(tree)
+            self._rules.fill_in(tree)
             # PodGroupPostFilter may run the algorithm again.
             tried = attempt.tried_placements
             if status.code is Code.UNSCHEDULABLE:
@@ -283,7 +258,8 @@ class GroupScheduler:
                 why = restart.restarted.restart
                 log.info("cycle.restarted", group=attempt.key, plugin=why.plugin, reason=why.reason)
                 attempt.begin_again(self._steps.next_id())
-        self._metrics.placed(instant_s() - begun_s)
+        profile, entity = attempt.scheduling.framework.profile, attempt.tree.entity
+        self._metrics.placed(profile, instant_s() - begun_s, entity=entity)
         return status
 
     async def _post_filter(self, attempt: GroupAttempt, placements: Placements) -> Mapping[str, str] | None:
@@ -300,7 +276,7 @@ class GroupScheduler:
             for branch in attempt.tree.all():
                 branch.status = failed
             return None
-        _add_reason(attempt.tree, result.status.message)
+        self._rules.add_reason(attempt.tree, result.status.message)
         pods = [one.pod for one in attempt.members if not one.is_deleted]
         changes = self._evictions.change(pods, attempt.changes) if pods else None
         if not result.status.is_success:
@@ -314,7 +290,7 @@ class GroupScheduler:
                 plugin,
                 result.victims,
                 changes,
-                disruptions=0 if found is None else found.disruptions,
+                disruptions={} if found is None else found.disruptions,
                 budget_violations=0 if found is None else found.violations,
             )
         return nodes
@@ -334,7 +310,7 @@ class GroupScheduler:
             Roomless(root=root, pods=pods, profile=profile, may_preempt=placements.may_preempt), placements
         )
         if promised is not None and promised.text:
-            _add_reason(attempt.tree, promised.text)
+            self._rules.add_reason(attempt.tree, promised.text)
         return promised
 
     # --- what becomes of the members -------------------------------------------------------------
@@ -352,11 +328,12 @@ class GroupScheduler:
             if status is None:
                 raise InvariantError(f"the cycle of {attempt.key} left {branch.group.key} without a status")
             for member in branch.members:
-                await self._submit_one(attempt, member, status, nominations, held)
+                await self._submit_one(attempt, branch, member, status, nominations, held)
 
     async def _submit_one(
         self,
         attempt: GroupAttempt,
+        branch: Branch,
         member: Member,
         status: GroupStatus,
         nominations: Mapping[str, str] | None,
@@ -369,7 +346,8 @@ class GroupScheduler:
             await self._give_back(attempt, member, Aborted(POD_DELETED))
         elif status.is_error:
             own = member.failed is not None and not member.failed.status.is_rejected
-            text = member.failed.message if own and member.failed is not None else status.message
+            own_text = "" if member.failed is None else member.failed.message
+            text = own_text if own else self._rules.error_text(branch, member)
             node = held.get(member.queued.uid, "")
             await self._give_back(attempt, member, Failed(Status.error(text), text, nominated=node))
         elif member.failed is not None:
@@ -380,10 +358,9 @@ class GroupScheduler:
         elif status.is_success:
             await self._take(attempt, member)
         else:
-            text = status.message if nominations is not None else f"{UNSCHEDULABLE}, {status.message}"
-            otherwise = None if nominations is not None else ""
-            to = promised.get(member.queued.uid, otherwise)
-            await self._give_back(attempt, member, Failed(Status.unschedulable(text), text, nominated=to))
+            failed = self._rules.refused(branch, waits=nominations is not None)
+            failed.nominated = promised.get(member.queued.uid, None if nominations is not None else "")
+            await self._give_back(attempt, member, failed)
 
     async def _take(self, group: GroupAttempt, member: Member) -> None:
         """Place a member for good. A failure from here on concerns this member alone."""
@@ -429,19 +406,26 @@ class GroupScheduler:
             for group in {one.key: one for one in groups}.values()
         )
 
+    def _told(self, group: PodGroup, *, placed: bool, reason: str, message: str) -> None:
+        """Write a group's condition, on the object as it is now where the version does so."""
+        if self._rules.judges_trees:
+            now = self._cache.groups.object(group.key)
+            if now is None or now.uid != group.uid:
+                return
+            group = now
+        self._conditions.attempted(group, placed=placed, reason=reason, message=message)
+
     def _end(
         self, attempt: GroupAttempt, placements: Placements, nominations: Mapping[str, str] | None
     ) -> None:
         """Write the conditions and the metrics, and end the cycle at the served plugins."""
         framework, root = attempt.scheduling.framework, attempt.tree.status
-        for branch in attempt.tree.leaves():
+        for branch in attempt.tree.all():
             status = branch.status
             if status is None:
                 continue
             message = "" if status.is_success else status.message
-            self._conditions.attempted(
-                branch.group, placed=status.is_success, reason=status.reason, message=message
-            )
+            self._told(branch.group, placed=status.is_success, reason=status.reason, message=message)
         if framework.has_served:
             kept = {id(member.attempt) for member in attempt.members}
             for made in placements.made:
@@ -452,72 +436,11 @@ class GroupScheduler:
             result = "scheduled" if root.is_success else "error" if root.is_error else "unschedulable"
             if nominations is not None:
                 result = "waiting_on_preemption"
-            self._metrics.attempted(framework.profile, result, instant_s() - attempt.started_s)
-
-
-def differences(groups: GroupReader, key: str, waiting: Iterable[Pod], *, group_policy: bool) -> str:
-    """Say in what the members of a root group differ that must be equal; "" for nothing.
-
-    `waiting`: those without a node, at least one. `group_policy`: see `GroupScheduler`.
-    """
-    root = groups.object(key)
-    pods = list(waiting)
-    first = pods[0]
-    for leaf in groups.leaves(key):
-        state = groups.state(leaf.key)
-        pods.extend(() if state is None else state.scheduled)
-    for pod in pods:
-        if pod.scheduler_name != first.scheduler_name:
-            names = f'"{first.scheduler_name}" and "{pod.scheduler_name}"'
-            return f"{_SAME} .spec.schedulerName set, got: {names}"
-        if root is not None and root.is_coscheduling:
-            continue
-        if root is not None and pod.priority != root.priority:
-            return f"{_SAME} priority as the pod group's priority, got {pod.priority} and {root.priority}"
-        policy = _policy(pod.never_preempts)
-        if group_policy:
-            if root is not None and pod.never_preempts != root.never_preempts:
-                return (
-                    f"{_SAME} preemption policy as the pod group's preemption policy,"
-                    f" got {policy} and {_policy(root.never_preempts)}"
-                )
-        elif pod.never_preempts != first.never_preempts:
-            return f"{_SAME} preemption policy, got {policy} and {_policy(first.never_preempts)}"
-    return ""
-
-
-def _fill_in(tree: Branch) -> None:
-    """Give the members that were not tried the status of their group as it is now, without what is added to
-    it later.
-    """
-    status = tree.status
-    if status is None or status.is_success:
-        status = None
-    for member in tree.members:
-        if status is not None and member.result is None and member.failed is None:
-            member.failed = Failed(status.status(), status.message, nominated=None)
-    for child in tree.children:
-        if status is not None and (child.status is None or child.status.is_success):
-            # A group that fails fails its child groups too. Their members lose the places that they have.
-            child.status = status
-            for member in child.members:
-                member.result = member.failed = None
-        _fill_in(child)
-
-
-def _add_reason(tree: Branch, reason: str) -> None:
-    """Add a reason to the status of each group. A child may share the status of a group above it, and gets
-    the reason twice then, as upstream.
-    """
-    for status in [branch.status for branch in tree.all() if branch.status is not None]:
-        status.reasons.append(reason)
+            seconds = instant_s() - attempt.started_s
+            self._metrics.attempted(framework.profile, result, seconds, entity=attempt.tree.entity)
 
 
 def _outcome_of(status: GroupStatus) -> GroupOutcome:
     if status.is_success:
         return GroupOutcome.SUCCESS
     return GroupOutcome.REJECTED if status.is_rejected else GroupOutcome.ERROR
-
-
-def _policy(never: bool) -> str:
-    return "Never" if never else "PreemptLowerPriority"

@@ -187,7 +187,7 @@ PENDING_PODS: Final = gauge(
 QUEUED_ENTITIES: Final = gauge(
     "scheduler_queued_entities",
     "ALPHA",
-    "queue type",
+    "queue entity",
     "Entities in the queue: pod groups, and pods of no group.",
 )
 PERMIT_WAIT: Final = histogram(
@@ -255,7 +255,7 @@ PREEMPTION_VICTIMS: Final = histogram(
 INCOMING_ENTITIES: Final = counter(
     "scheduler_queue_incoming_entities_total",
     "ALPHA",
-    "event queue type",
+    "event queue entity",
     "Entities that came into a queue, by the event that brought them: pod groups, and pods of no group.",
 )
 INCOMING_PODS: Final = counter(

@@ -1,6 +1,7 @@
 """The metric families that kube-scheduler registers only with the feature gates of pod groups.
 
-`group_metrics` writes them. Source: kube-scheduler `metrics/metrics.go`, v1.37.
+`group_metrics` writes them. The labels are 1.38's; `config.emulation` has those of other versions.
+Source: kube-scheduler `metrics/metrics.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _VICTIMS: Final = exponential(1.0, 2, 11)
 GROUP_ATTEMPTS: Final = counter(
     "scheduler_podgroup_schedule_attempts_total",
     "ALPHA",
-    "profile result",
+    "profile result entity",
     "Attempts to schedule a pod group, by how they ended.",
     _GROUPS,
 )
 GROUP_ALGORITHM: Final = histogram(
     "scheduler_podgroup_scheduling_algorithm_duration_seconds",
     "ALPHA",
-    "",
+    "profile entity",
     _GROUP_S,
     "Seconds that the search for nodes for a pod group took.",
     _GROUPS,
@@ -33,7 +34,7 @@ GROUP_ALGORITHM: Final = histogram(
 GROUP_DURATION: Final = histogram(
     "scheduler_podgroup_scheduling_attempt_duration_seconds",
     "ALPHA",
-    "profile result",
+    "profile result entity",
     _GROUP_S,
     "Seconds that one attempt for a pod group took.",
     _GROUPS,
@@ -64,7 +65,7 @@ PREEMPTION_BUDGETS: Final = counter(
 PREEMPTION_DISRUPTIONS: Final = histogram(
     "scheduler_preemption_workload_disruptions",
     "ALPHA",
-    "preemptor",
+    "preemptor victim",
     _VICTIMS,
     "Units that one preemption evicts: all pods of a pod group, or a single pod.",
     _GROUPS,
@@ -72,14 +73,14 @@ PREEMPTION_DISRUPTIONS: Final = histogram(
 WORKLOAD_PREEMPTIONS: Final = counter(
     "scheduler_workload_preemption_attempts_total",
     "ALPHA",
-    "result",
+    "preemptor result",
     "PodGroupPostFilter calls of DefaultPreemption, by how they ended.",
     _GROUPS,
 )
 WORKLOAD_VICTIMS: Final = histogram(
     "scheduler_workload_preemption_victims",
     "ALPHA",
-    "",
+    "preemptor",
     _VICTIMS,
     "Victims of a pod group's preemption.",
     _GROUPS,
@@ -87,21 +88,21 @@ WORKLOAD_VICTIMS: Final = histogram(
 PLACEMENTS: Final = counter(
     "scheduler_generated_placements_total",
     "ALPHA",
-    "profile",
+    "profile entity",
     "Placements that PlacementGenerate proposed for pod groups.",
     _PLACEMENTS,
 )
 PLACEMENT_EVALUATIONS: Final = counter(
     "scheduler_placement_evaluations_total",
     "ALPHA",
-    "profile result",
+    "profile result entity",
     "Placements that were tried, by whether the pod group fits.",
     _PLACEMENTS,
 )
 PLACEMENT_DURATION: Final = histogram(
     "scheduler_placement_evaluation_duration_seconds",
     "ALPHA",
-    "profile result",
+    "profile result entity",
     _GROUP_S,
     "Seconds that the try of one placement took, by whether the pod group fits.",
     _PLACEMENTS,

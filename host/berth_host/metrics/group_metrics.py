@@ -7,6 +7,8 @@ Source: kube-scheduler `schedule_one_podgroup.go`, `framework/preemption/executo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from berth_sdk.status import Code
@@ -16,7 +18,8 @@ from berth_host.metrics.series import Counters, Histograms, instant_s
 
 POD: Final = "pod"
 GROUP: Final = "podgroup"
-"""The type of an entity in labels: pod groups, composite ones too."""
+"""The types of an entity in labels; `compositepodgroup` is a third one."""
+_NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class GroupMetrics:
@@ -44,28 +47,28 @@ class GroupMetrics:
             self.backfilled,
         )
 
-    def attempted(self, profile: str, result: str, seconds: float) -> None:
+    def attempted(self, profile: str, result: str, seconds: float, *, entity: str = GROUP) -> None:
         """Count an attempt that ended. `result`: `scheduled`, `unschedulable`, `waiting_on_preemption` or
-        `error`, of the root group.
+        `error`, of the root group. `entity`, here and below: the type of the group.
         """
-        self.attempts.add((profile, result))
-        self.attempt_durations.of(profile, result).observe(seconds)
+        self.attempts.add((profile, result, entity))
+        self.attempt_durations.of(profile, result, entity).observe(seconds)
 
-    def placed(self, seconds: float) -> None:
+    def placed(self, profile: str, seconds: float, *, entity: str = GROUP) -> None:
         """Count a run of the root algorithm."""
-        self.algorithm_durations.of().observe(seconds)
+        self.algorithm_durations.of(profile, entity).observe(seconds)
 
-    def preempted(self, code: Code) -> None:
+    def preempted(self, code: Code, *, entity: str = GROUP) -> None:
         """Count a PodGroupPostFilter call of DefaultPreemption, by the code of its status."""
-        self.preemptions.add((code.kube_name,))
+        self.preemptions.add((entity, code.kube_name))
 
-    def placements_generated(self, profile: str, count: int) -> None:
+    def placements_generated(self, profile: str, count: int, *, entity: str = GROUP) -> None:
         """Count the placements that PlacementGenerate returned for one group."""
-        self.placements.add((profile,), count)
+        self.placements.add((profile, entity), count)
 
-    def placement_tried(self, profile: str, *, feasible: bool, seconds: float) -> None:
+    def placement_tried(self, profile: str, *, feasible: bool, seconds: float, entity: str = GROUP) -> None:
         """Count a try of one placement. `feasible`: the group fits into it."""
-        labels = profile, "feasible" if feasible else "infeasible"
+        labels = profile, "feasible" if feasible else "infeasible", entity
         self.placement_evaluations.add(labels)
         self.placement_durations.of(*labels).observe(seconds)
 
@@ -76,7 +79,7 @@ class GroupMetrics:
 
 
 class PreemptionMetrics:
-    """The metrics of preemptions. `preemptor` is POD or GROUP."""
+    """The metrics of preemptions. `preemptor`: the type of entity, such as POD or GROUP."""
 
     def __init__(self) -> None:
         self.victims = Histograms(families.PREEMPTION_VICTIMS)
@@ -103,16 +106,25 @@ class PreemptionMetrics:
         self.evaluations.of(preemptor, code.kube_name).observe(seconds)
 
     def begun(
-        self, victims: int, *, preemptor: str = POD, disruptions: int = 0, budget_violations: int = 0
+        self,
+        victims: int,
+        *,
+        preemptor: str = POD,
+        disruptions: Mapping[str, int] = _NOBODY,
+        budget_violations: int = 0,
     ) -> float:
         """Count the victims that were chosen; return the reading of the clock for `ended`.
 
-        `disruptions`: the number of pod groups that lose pods. `budget_violations`: the number of victims
-        whose eviction violates a PodDisruptionBudget. 0 is not counted.
+        `disruptions`: the number of units that are evicted, by type of entity. `budget_violations`: the
+        number of victims whose eviction violates a PodDisruptionBudget. 0 is not counted.
         """
-        (self.victims if preemptor == POD else self.victims_of_groups).of().observe(victims)
-        if disruptions:
-            self.disruptions.of(preemptor).observe(disruptions)
+        if preemptor == POD:
+            self.victims.of().observe(victims)
+        else:
+            self.victims_of_groups.of(preemptor).observe(victims)
+        for entity, count in disruptions.items():
+            if count:
+                self.disruptions.of(preemptor, entity).observe(count)
         if budget_violations:
             self.budgets.add((preemptor,), budget_violations)
         return instant_s()

@@ -8,12 +8,12 @@ the metrics are read (`read`). `expose` says which families are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from berth_host.metrics import families
 from berth_host.metrics.connection_metrics import ConnectionMetrics
-from berth_host.metrics.family import Family
-from berth_host.metrics.group_metrics import GroupMetrics, PreemptionMetrics
+from berth_host.metrics.family import Family, Kind
+from berth_host.metrics.group_metrics import GROUP, POD, GroupMetrics, PreemptionMetrics
 from berth_host.metrics.plugin_work import PluginWork
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.rest_client import RestClientMetrics
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Source = Histograms | Counters | Readings | HistogramReadings
 _LAST_ATTEMPTS = 15
+_ENTITY: Final = "entity"
+_OLD_ENTITY: Final = "type"
 
 
 class Shown:
@@ -46,9 +48,35 @@ class Shown:
     def collect(self) -> Metric | None:
         """Return the family for prometheus-client; None without a series."""
         metric = self._source.collect()
+        shown, kept = self.family, self._source.family
+        if shown.labels != kept.labels:
+            if metric is None and not shown.labels:
+                # A family without labels has its series from the start.
+                metric = (Histograms if shown.kind is Kind.HISTOGRAM else Counters)(shown).collect()
+            elif metric is not None:
+                _narrow(metric, shown, kept)
         if metric is not None:
-            metric.documentation = self.family.text
+            metric.documentation = shown.text
         return metric
+
+
+def _narrow(metric: Metric, shown: Family, kept: Family) -> None:
+    """Give the samples of `kept` the labels of `shown`: labels that `shown` lacks are summed up."""
+    dropped = {label for label in kept.labels if label not in shown.labels}
+    sums: dict[tuple[str, Labels], float] = {}
+    labelled: dict[tuple[str, Labels], tuple[Any, dict[str, str]]] = {}
+    for sample in metric.samples:
+        labels = {name: value for name, value in sample.labels.items() if name not in dropped}
+        if _OLD_ENTITY in shown.labels:
+            # Before 1.38 a composite group counts as a pod group.
+            entity = sample.labels[_ENTITY]
+            labels[_OLD_ENTITY] = entity if entity == POD else GROUP
+        key = sample.name, tuple(labels.values())
+        sums[key] = sums.get(key, 0) + sample.value
+        labelled.setdefault(key, (sample, labels))
+    metric.samples = [
+        sample._replace(labels=labels, value=sums[key]) for key, (sample, labels) in labelled.items()
+    ]
 
 
 class SchedulerMetrics:

@@ -15,9 +15,10 @@ IsPodRunningPreemption); the order of the writes is berth's own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from berth_sdk.kube_object import ObjectRef
@@ -143,13 +144,13 @@ class Evictions:
         victims: Iterable[ObjectRef],
         changes: asyncio.Future[None] | None = None,
         *,
-        disruptions: int = 0,
+        disruptions: Mapping[str, int] = MappingProxyType({}),
         budget_violations: int = 0,
     ) -> None:
         """Begin the evictions as a task, which runs when the cycle next waits.
 
         `plugin`: the one that named the victims. `changes`: what must be done first (`change`). For metrics,
-        `disruptions`: the victims' units that are groups or pods of groups; `budget_violations`: the victims
+        `disruptions`: the number of the victims' units by type; `budget_violations`: the victims
         whose eviction breaks a budget.
         """
         refs = list(victims)

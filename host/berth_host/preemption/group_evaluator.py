@@ -12,7 +12,7 @@ Source: kube-scheduler `framework/preemption/podgrouppreemption.go`, v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.framework.framework import Framework
-from berth_host.metrics.group_metrics import PreemptionMetrics
+from berth_host.metrics.group_metrics import GROUP, PreemptionMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.preemption.budgets import Budgets, BudgetStore, violating
 from berth_host.preemption.eligibility import NEVER, makes_room
@@ -78,14 +78,14 @@ class GroupEvaluation:
     """The result of an evaluation. `status`: SUCCESS with a text, a rejection with the reason, or an error.
 
     `nominations`: the node of each member, by uid; "" clears the nomination. `victims`: most important first.
-    `disruptions`: units among the victims that are groups or pods of groups. `violations`: victims whose
+    `disruptions`: the number of units among the victims by type, for metrics. `violations`: victims whose
     eviction breaks a budget.
     """
 
     status: Status
     nominations: dict[str, str] = field(default_factory=dict)
     victims: Sequence[Pod] = ()
-    disruptions: int = 0
+    disruptions: Mapping[str, int] = field(default_factory=dict)
     violations: int = 0
 
 
@@ -160,7 +160,7 @@ class GroupEvaluator:
             Status(SUCCESS.code, (f"found a placement for podgroup, preempting {len(victims)} victims",)),
             {placed.cycle.pod.uid: placed.node_name for placed in rerun.placed},
             victims,
-            int(np.count_nonzero(potential.is_group[gone])),
+            {GROUP: int(np.count_nonzero(potential.is_group[gone]))},
             int(potential.violations[gone].sum()),
         )
 

@@ -25,8 +25,8 @@ from berth_host.explain.group_answer import Domain
 from berth_host.explain.group_record import TriedPlacements
 from berth_host.framework.framework import Framework
 from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
+from berth_host.groups.group_rules import GroupRules, rules_of
 from berth_host.groups.placements import Placements, Restart
-from berth_host.groups.schedule_group import differences
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.model.clock import RealClock
 from berth_host.model.resources import POD_GROUPS
@@ -92,11 +92,13 @@ class TryGroup(Question[GroupFit]):
             groups.put_unscheduled(pod)
         try:
             group_policy = cluster.configuration.gates.values.get(GROUP_POLICY, False)
-            problem = differences(groups, group.key, members, group_policy=group_policy)
-            if problem:
-                raise ValueError(f"{problem}: give the group and its pods the same")
+            rules = rules_of(cluster.configuration.emulation.rules, group_policy=group_policy)
+            asked = QueuedGroupInfo(group=group, timestamp_us=0)
+            problem = rules.problem(groups, asked, members, {members[0].scheduler_name})
+            if problem is not None:
+                raise ValueError(f"{problem.text}: give the group and its pods the same")
             async with cluster.undisturbed():
-                trial = _Trial(profile, cluster.snapshot)
+                trial = _Trial(profile, cluster.snapshot, rules)
                 return await trial.tried(group, members, self.nominated)
         finally:
             for pod in members:
@@ -126,6 +128,7 @@ class _Trial:
 
     profile: CycleProfile
     snapshot: Snapshot
+    rules: GroupRules
 
     async def tried(self, group: PodGroup, members: Sequence[Pod], nominated: Sequence[Pod]) -> GroupFit:
         """Place the members, and take everything back."""
@@ -149,7 +152,7 @@ class _Trial:
         )
         attempt = GroupAttempt(uuid.uuid4().hex, info, self.profile, tree, self.snapshot)
         placements = Placements(
-            attempt, steps, self.snapshot, nominator, Undoing(), evaluator=None, metrics=GroupMetrics()
+            attempt, steps, self.snapshot, nominator, Undoing(), None, GroupMetrics(), self.rules
         )
         try:
             status = await placements.run()

@@ -69,7 +69,7 @@ class QueueCounts:
         return found
 
     def entities(self) -> Counter[tuple[str, str]]:
-        """Return the number of entities by part and type (`pod`, `podgroup`); without zeros."""
+        """Return the number of entities by part and type; without zeros. Types: see `QueuedEntity.type`."""
         return Counter((part, entity.type) for part, entity in self.entries())
 
     def entries(self) -> Iterator[tuple[str, QueuedEntity]]:

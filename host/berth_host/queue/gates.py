@@ -4,9 +4,9 @@
     ungated -a plugin answers later-> gated, awaited -answer-> ungated, or gated
 
 Called by `places` before an entity enters. The plugins run in the configured order; in kube-scheduler the
-order is arbitrary. The gates of a group are called for every member. One closed gate keeps the whole group
-out; the other members are still asked about, because each member has a gating plugin of its own.
-Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.37.
+order is arbitrary. One closed gate keeps a whole group out. In 1.37 the gates of a group are called for every
+member, because each member has a gating plugin of its own; since 1.38 only up to the first closed gate.
+Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins), v1.37 and v1.38.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class Gates:
             # The last closed gate counts; one that has not answered counts only without a closed one.
             if info.gating_plugin and (question is None or not closed):
                 gated = info
+                if self._seams.rules.judges_group_trees:
+                    break
         if gated is None:
             if entity.gating_plugin:
                 entity.ungate()

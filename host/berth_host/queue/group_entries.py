@@ -262,6 +262,7 @@ class GroupEntries:
     def popped(self, entry: QueuedGroupInfo) -> None:
         """Record that a group's cycle begins."""
         self._in_cycle[entry.key] = entry
+        entry.tree = self.forest.tree(entry.group)
 
     def attempted(self, entry: QueuedGroupInfo, outcome: GroupOutcome) -> str:
         """End a group's cycle; queue the members that were given back, or that came in the meantime.

@@ -8,8 +8,23 @@ Source: kube-scheduler `backend/queue/workload_forest.go`, v1.37.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from berth_sdk.pod_group import PodGroup
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTree:
+    """A group, and the trees of its child groups by creation time and name."""
+
+    group: PodGroup
+    children: tuple[GroupTree, ...] = ()
+
+    def all(self) -> Iterator[PodGroup]:
+        """Yield the group and all groups below it."""
+        yield self.group
+        for child in self.children:
+            yield from child.all()
 
 
 class GroupForest:
@@ -17,14 +32,30 @@ class GroupForest:
 
     def __init__(self) -> None:
         self._groups: dict[str, PodGroup] = {}
+        self._children: dict[str, set[str]] = {}
+        """The keys of the groups that name a composite group as their parent, by its key."""
 
     def put(self, group: PodGroup) -> None:
         """Add a group, or replace an older version of it."""
+        self.remove(group.key)
         self._groups[group.key] = group
+        if group.parent_key:
+            self._children.setdefault(group.parent_key, set()).add(group.key)
 
     def remove(self, key: str) -> None:
         """Remove a group, if it is here."""
-        self._groups.pop(key, None)
+        old = self._groups.pop(key, None)
+        if old is not None and old.parent_key:
+            siblings = self._children[old.parent_key]
+            siblings.discard(key)
+            if not siblings:
+                del self._children[old.parent_key]
+
+    def tree(self, group: PodGroup) -> GroupTree:
+        """Return the tree of a root group as it is now."""
+        found = (self._groups[key] for key in self._children.get(group.key, ()))
+        children = sorted(found, key=lambda one: (one.created_s or 0.0, one.name, one.kind))
+        return GroupTree(group, tuple([self.tree(child) for child in children]))
 
     def get(self, key: str) -> PodGroup | None:
         """Return the group with this key; None if the queue has not seen it, or saw it deleted."""

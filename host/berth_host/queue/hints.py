@@ -56,10 +56,30 @@ class Hints:
 
     def judge(self, entity: QueuedEntity, event: Remembered) -> Strategy:
         """Return the strategy of `event` for an entity: the strongest one for a pod of it."""
+        is_change = not isinstance(event, PluginRequest)
+        if is_change and entity.is_group and self._seams.rules.judges_group_trees:
+            return self._judge_group(entity, event)
         best = Strategy.SKIP
         for info in entity.pods():
             if not self._decided(info, best):
                 best = max(best, self._judge_pod(info, event, entity.uid))
+        return best
+
+    def _judge_group(self, entity: QueuedEntity, event: Remembered) -> Strategy:
+        """Return the strategy for a group whose gates were called up to the first closed one: members behind
+        it have no plugin on record, and do not requeue the group.
+        """
+        best = Strategy.SKIP
+        is_gated = is_unjudged = False
+        for info in entity.pods():
+            is_gated |= info.is_gated
+            if entity.is_gated and not info.rejecting:
+                is_unjudged = True
+            elif not self._decided(info, best):
+                best = max(best, self._judge_pod(info, event, entity.uid))
+        if entity.is_gated and is_unjudged and not is_gated:
+            # The member with the closed gate has left the group.
+            return max(best, Strategy.AFTER_BACKOFF)
         return best
 
     def _judge_pod(self, info: QueuedPodInfo, event: Remembered, entity_uid: str) -> Strategy:

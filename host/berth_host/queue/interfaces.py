@@ -183,7 +183,7 @@ class QueueObserver:
         """
 
     def entity_entered(self, queue: str, label: str, type: str, count: int = 1) -> None:
-        """Take that entities of a type, `pod` or `podgroup`, entered such a queue."""
+        """Take that entities of a type (`QueuedEntity.type`) entered such a queue."""
 
     def pod_rejected(self, plugin: str, profile: str, count: int = 1) -> None:
         """Take that a plugin rejected or gated pods."""
@@ -227,3 +227,4 @@ class QueueSeams:
     sort: QueueSort = field(default_factory=QueueSort)
     observer: QueueObserver = field(default_factory=QueueObserver)
     evicting: Evicting = field(default_factory=NoEvicting)
+    rules: HostRules = RULES_1_37

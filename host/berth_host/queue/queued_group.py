@@ -17,6 +17,7 @@ from typing import ClassVar
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 
+from berth_host.queue.group_forest import GroupTree
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 
 
@@ -47,13 +48,17 @@ class QueuedGroupInfo(QueuedEntity):
     """The record of one root group: a PodGroup without parent, or the CompositePodGroup above all others.
 
     group: the root group as the queue last saw it. members: the queued members, in `member_order`; empty
-    only after the last one was removed.
+    only after the last one was removed. tree: the root group and the groups below it when it was popped.
     """
 
     is_group: ClassVar[bool] = True
 
     group: PodGroup
     members: list[QueuedPodInfo] = field(default_factory=list)
+    tree: GroupTree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = GroupTree(self.group)
 
     @property
     def key(self) -> str:
@@ -70,6 +75,11 @@ class QueuedGroupInfo(QueuedEntity):
         """The group's priority, whatever the priorities of its pods; see `PodGroup.priority_among`."""
         # The first member has the highest priority.
         return self.group.priority_among([info.pod for info in self.members[:1]])
+
+    @property
+    def type(self) -> str:
+        """The type in metrics: `podgroup` or `compositepodgroup`."""
+        return self.group.api_kind.lower()
 
     @property
     def is_rejected(self) -> bool:

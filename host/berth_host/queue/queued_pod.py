@@ -117,8 +117,8 @@ class QueuedEntity(ABC):
 
     @property
     def type(self) -> str:
-        """The type in metrics: `pod` or `podgroup`."""
-        return "podgroup" if self.is_group else "pod"
+        """The type in metrics: `pod`; see `QueuedGroupInfo` for groups."""
+        return "pod"
 
     @property
     def is_gated(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from berth_sdk.extension_points import ExtensionPoint
@@ -100,7 +101,7 @@ class ImaginedEvictions(Evictions):
         victims: Iterable[ObjectRef],
         changes: asyncio.Future[None] | None = None,
         *,
-        disruptions: int = 0,
+        disruptions: Mapping[str, int] = MappingProxyType({}),
         budget_violations: int = 0,
     ) -> None:
         """Note the victims."""
