@@ -34,7 +34,7 @@ from berth_sdk.pod_group import (
 from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.status import SUCCESS, Code, Status
 
-from berth_plugins.args.gates import COMPOSITE_GROUPS, GROUP_TREES, is_on
+from berth_plugins.args.gates import COMPOSITE_GROUPS, QUORUM_OF_TREES, is_on
 from berth_plugins.objects.of_events import as_group
 
 _GROUP: Final = "group"
@@ -65,7 +65,7 @@ class GangScheduling(Plugin):
         super().__init__(args, handle)
         self._policy = GangPolicy.of(args)
         self._has_trees = is_on(args, COMPOSITE_GROUPS, default=False)
-        self._judges_trees = self.follows_kubernetes and is_on(args, GROUP_TREES, default=True)
+        self._judges_trees = self.follows_kubernetes and is_on(args, QUORUM_OF_TREES, default=True)
         self._too_few = Status.unresolvable(
             f"waiting for {self.minimum} pods from a gang to appear in scheduling queue"
         )
@@ -207,8 +207,9 @@ class GangScheduling(Plugin):
 def _below_threshold(least: int, scheduled: int, progress: PlacementProgress) -> Status:
     """Return the status of a group with fewer than the `least` members (or child groups) on nodes."""
     is_lost = scheduled + progress.remaining < least
+    verdict = "cannot be" if is_lost else "is not yet"
     text = (
-        f"scheduling policy's minimum threshold ({least}) {'cannot be' if is_lost else 'is not yet'} satisfied:"
+        f"scheduling policy's minimum threshold ({least}) {verdict} satisfied:"
         f" {scheduled} scheduled, {progress.unschedulable} unschedulable, {progress.remaining} not-evaluated"
     )
     return Status.unschedulable(text) if is_lost else Status(Code.WAIT, (text,))

@@ -17,6 +17,7 @@ from berth_host.model.nominated_pods import NominatedPods
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.plugins.registry import ClassRegistry
 from berth_host.preemption.group_evaluator import Rerun
+from berth_host.preemption.node_ranks import NodeRanks
 from berth_host.preemption.reprieve import Placed
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -67,7 +68,7 @@ class TriedGroup:
     def pre_filter(self, cycle: Cycle) -> Awaitable[PreFilterOutcome]:
         return self.framework.run_pre_filter(cycle)
 
-    async def rerun(self) -> Rerun:
+    async def rerun(self, ranks: NodeRanks | None = None) -> Rerun:
         mark = self.snapshot.mark()
         self.placed = []
         try:
@@ -76,9 +77,13 @@ class TriedGroup:
                 status = await self.algorithm.find_feasible(cycle, SearchStart())
                 if not status.is_success or not len(cycle.feasible):
                     return Rerun(Status.unschedulable(f"{pod.name} does not fit"))
+                if ranks is not None:
+                    cycle.feasible = ranks.cheapest(cycle.nodes, cycle.feasible)
                 result = await self.algorithm.prioritize(cycle)
                 assert not isinstance(result, Status)
                 self.snapshot.assume(pod.on_node(result.node_name))
+                if ranks is not None:
+                    ranks.condemn(result.node_name)
                 self.placed.append(Placed(cycle, result.node_name))
             return Rerun(SUCCESS, self.placed)
         finally:

@@ -252,7 +252,7 @@ class ScriptedApi:
         found = self.find(kind, ref.namespace, ref.name)
         if found is None or (ref.uid and found["metadata"].get("uid") != ref.uid):
             call["error"] = "NotFound"
-            raise NotFoundError(kind, ref.key)
+            raise NotFoundError(kind, ref.key, server_message=f'{kind.lower()}s "{ref.name}" not found')
         return found
 
     def _written(self, kind: str, item: Json) -> KubeObject:

@@ -149,7 +149,7 @@ class HostParts:
         self.objects = ObjectStores(generations)
         composite = COMPOSITE_POD_GROUPS in group_gates(self.configuration)
         groups = PodGroups(generations, composite=composite)
-        groups.is_deep = self.configuration.emulation.rules.judges_group_trees
+        groups.judges_trees = self.configuration.emulation.rules.judges_group_trees
         self.cache = Cache(generations, groups)
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)

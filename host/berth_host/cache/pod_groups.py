@@ -95,8 +95,10 @@ class GroupReader:
         self._objects: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
         self._children: dict[str, set[str]] = {}
-        self.is_deep = False
-        """True: the depth of a tree is not limited here; it is a cause to refuse the tree in its cycle."""
+        self.judges_trees = False
+        """`HostRules.judges_group_trees`: the depth of a tree is not limited here, as the cycle refuses a
+        tree that is too deep; and a pod's own priority decides who may preempt it.
+        """
 
     def object(self, key: str) -> PodGroup | None:
         """Return the object of a group; None if there is none."""
@@ -118,13 +120,13 @@ class GroupReader:
         """Return the group's object and its ancestors up to the root.
 
         None while one of the objects is missing, for a circle, and for more than MAX_DEPTH groups unless
-        `is_deep`.
+        `judges_trees`.
         """
         found: list[PodGroup] = []
         while key:
             group = self._objects.get(key)
             if group is None or (
-                len(found) >= MAX_DEPTH and (not self.is_deep or any(group is one for one in found))
+                len(found) >= MAX_DEPTH and (not self.judges_trees or any(group is one for one in found))
             ):
                 return None
             found.append(group)
@@ -137,7 +139,7 @@ class GroupReader:
         Preemption reads the groups like this. At most MAX_DEPTH groups, or once around a circle.
         """
         seen: set[str] = set()
-        while key not in seen and (self.is_deep or len(seen) < MAX_DEPTH):
+        while key not in seen and (self.judges_trees or len(seen) < MAX_DEPTH):
             seen.add(key)
             group = self._objects.get(key) if key else None
             if group is None:
@@ -150,6 +152,8 @@ class GroupReader:
         or its own.
         """
         priority = pod.priority
+        if self.judges_trees:
+            return priority
         for group in self.known_path(pod.group_key):
             priority = group.priority_among((pod,))
         return priority
@@ -328,7 +332,7 @@ class SnapshotGroups(GroupReader):
 
     def update(self, live: PodGroups, since: int) -> None:
         """Take the groups that changed after the generation `since`."""
-        self.is_deep = live.is_deep
+        self.judges_trees = live.judges_trees
         changes = live.changed.since(since)
         keys = {*live.group_keys(), *self._states} if changes is None else {key for _, key in changes}
         for key in keys:

@@ -71,7 +71,6 @@ class Difference:
 
 
 EXACT_HINTS: Final = "ExactQueueingHints"
-GROUP_TREES: Final = "PodGroupTrees"
 
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
@@ -172,12 +171,26 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 141340",
     ),
     Difference(
-        name=GROUP_TREES,
+        name="QuorumOfTrees",
         since="1.38",
-        readers=frozenset({"GangScheduling", "TopologyPlacementGenerator"}),
+        readers=frozenset({"GangScheduling"}),
+        summary="The quorum of a tree of pod groups is judged before its members have nodes; no member waits at"
+        " Permit.",
+        source="`gangscheduling/gangscheduling.go`, `gangscheduling/hierarchy_tracker.go`",
+    ),
+    Difference(
+        name="NamedTopologyDomains",
+        since="1.38",
+        readers=frozenset({"TopologyPlacementGenerator"}),
+        summary="Nodes whose topology label is empty make no domain for a pod group.",
+        source="`topologyaware/topology_placement.go`",
+    ),
+    Difference(
+        name="PodGroupTrees",
+        since="1.38",
         rule="judges_group_trees",
-        summary="Trees of pod groups are checked and have conditions, a quorum is judged before Permit,"
-        " placements are tried in part, and the preemption of a group ranks nodes by their victims.",
+        summary="Trees of pod groups are checked and have conditions, placements are tried in part, and the"
+        " preemption of a group ranks nodes by their victims.",
         source="`algorithm_podgroup.go`, `schedule_one_podgroup.go`, `framework/preemption`",
     ),
     Difference(

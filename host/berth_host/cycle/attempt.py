@@ -71,6 +71,14 @@ class ScheduleResult:
     scores: ScoreTable | None = None
 
 
+class NodeOrder(Protocol):
+    """An order of nodes by rank (`preemption.node_ranks`)."""
+
+    def in_order(self, nodes: NodeTable, rows: Rows) -> Rows:
+        """Return `rows` with the lowest rank first, in their order where the rank is the same."""
+        ...
+
+
 class SearchStart:
     """The position where the next sampled search starts (nextStartNodeIndex). Shared by all profiles.
 
@@ -80,6 +88,8 @@ class SearchStart:
     def __init__(self, order: np.ndarray[tuple[int], np.dtype[np.intp]] | None = None) -> None:
         self.next_start = 0
         self.order = order
+        self.ranks: NodeOrder | None = None
+        """The order that comes before that of the nodes; None: no order does."""
 
     def in_order(self, rows: Rows) -> Rows:
         """Return the rows of the whole snapshot in visiting order. A subset keeps its own order."""
@@ -97,8 +107,8 @@ class Failed(Exception):  # noqa: N818  # the end of an attempt, not an error of
 
     `nominated`: the node to nominate, "" to clear the nomination, None to leave it as it is.
     `fit_error`: the plugins in the diagnosis rejected the pod; otherwise no plugin is on record and the
-    pod goes through the error backoff. `plugins`: the plugins that rejected the pod's group, which are on record then; None:
-    the group is not the cause.
+    pod goes through the error backoff. `plugins`: the plugins that rejected the pod's group, which are on
+    record then; None: the group is not the cause.
     """
 
     def __init__(

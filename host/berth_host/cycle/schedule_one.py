@@ -499,6 +499,8 @@ class Algorithm:
         passed = await self.filtered(cycle, statuses, rows)
         if self.percentage:
             order = sampling.rotated(search.in_order(rows), search.next_start)
+            if search.ranks is not None:
+                order = search.ranks.in_order(table, order)
             decides = self.has_scores or self.extenders.have_filters
             wanted = sampling.wanted_count(len(rows), self.percentage) if decides else 1
             cycle.feasible, cycle.visited_count = sampling.cut(statuses, order, passed, wanted)

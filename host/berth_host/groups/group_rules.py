@@ -5,7 +5,7 @@
 
 Two classes: `FlatGroups` (1.37) shares the status of a failed group with the groups below it and tells its
 members the cause. `GroupTrees` (1.38) gives each group a status of its own; its members are told the name of
-their group, and the plugins that rejected it. `schedule_group` and `placements` read them; `HostRules` chooses.
+their group, and the plugins that rejected it. `HostRules` chooses; `schedule_group` and `placements` call it.
 Source: kube-scheduler `schedule_one_podgroup.go`, v1.37; `schedule_one_podgroup.go`, `algorithm_podgroup.go`
 and `types.go`, v1.38.
 """

@@ -44,6 +44,7 @@ from berth_host.preemption.group_evaluator import (
     Rerun,
     victim_refs,
 )
+from berth_host.preemption.node_ranks import NodeRanks
 from berth_host.preemption.reprieve import Placed
 from berth_host.queue.nominator import Nominator
 
@@ -64,12 +65,14 @@ class Restart(Exception):  # noqa: N818  # the way back to the start of the algo
 class _Placed:
     """A member that a trial places. `nominated`: the node that it was nominated to before; "" for none.
 
-    `is_assumed`: Reserve has succeeded, and the snapshot has the pod on its node.
+    `is_assumed`: Reserve has succeeded, and the snapshot has the pod on its node. `condemned`: the victims
+    that the member newly costs (`NodeRanks.condemn`).
     """
 
     attempt: Attempt
     nominated: str
     is_assumed: bool = False
+    condemned: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,8 +137,10 @@ class Placements:
         metrics: GroupMetrics,
         rules: GroupRules,
     ) -> None:
-        """Prepare the first run. `evaluator` None: nobody may be preempted, as in a what-if. `rules`: those of
-        the version that is followed.
+        """Prepare the first run.
+
+        `evaluator` None: nobody may be preempted, as in a what-if. `rules`: those of the version that is
+        followed.
         """
         self._attempt = attempt
         self._profile = attempt.scheduling
@@ -152,6 +157,8 @@ class Placements:
         self._metrics = metrics
         self._rules = rules
         self._placed: list[_Placed] = []
+        self._ranks: NodeRanks | None = None
+        """The ranks of nodes in a run for a preemption."""
         self._has_placements = self._points.has(ExtensionPoint.PLACEMENT_GENERATE)
         self.made: list[Attempt] = []
         """Every attempt of a member that was made."""
@@ -245,12 +252,13 @@ class Placements:
             self.snapshot.revert(mark)
         return Trial(rerun.status, tuple([Assignment(one.cycle.pod, one.node_name) for one in rerun.placed]))
 
-    async def rerun(self) -> Rerun:
+    async def rerun(self, ranks: NodeRanks | None = None) -> Rerun:
         """Run the algorithm once more, on the snapshot as it is now, and leave the outcome of the cycle as it
-        was.
+        was. `ranks`: members go to nodes of the lowest rank.
         """
         tree = self._attempt.tree
         before = _Outcome.of(tree)
+        self._ranks = self._steps.search.ranks = ranks
         try:
             try:
                 status = await self.run()
@@ -265,6 +273,7 @@ class Placements:
             ]
             return Rerun(SUCCESS if status.is_success else status.status(), placed)
         finally:
+            self._ranks = self._steps.search.ranks = None
             before.restore()
 
     def again(self, cycle: Cycle) -> Attempt:
@@ -433,6 +442,8 @@ class Placements:
                 self._steps.search.order = nodes.order if nodes.rows is not None else self.snapshot.order
                 self._steps.open(attempt, nodes.of(self.snapshot))
                 found = await algorithm.find_feasible(attempt, self._steps.search)
+                if self._ranks is not None and len(attempt.feasible) > 1:
+                    attempt.feasible = self._ranks.cheapest(attempt.nodes, attempt.feasible)
                 result = await self._steps.pick(attempt, algorithm, found, begun_s)
                 self._observer.chosen(attempt, result)
             finally:
@@ -478,6 +489,8 @@ class Placements:
             raise self._undoing.rejected(attempt, status)
         self.snapshot.assume(pod.on_node(node_name))
         placed.is_assumed = True
+        if self._ranks is not None:
+            placed.condemned = self._ranks.condemn(node_name)
 
     async def _place_again(self, child: Branch, record: PlacementCycle) -> None:
         """Reserve and assume a child's members on their chosen nodes again, so that its siblings see them.
@@ -507,6 +520,8 @@ class Placements:
             attempt.reserved = False
             if placed.is_assumed:
                 self.snapshot.forget(attempt.pod.uid)
+            if self._ranks is not None:
+                self._ranks.pardon(placed.condemned)
             if placed.nominated and keeps_nomination:
                 self._nominator.nominate(attempt.pod, placed.nominated)
 

@@ -1,5 +1,5 @@
-"""What must hold of a tree of pod groups before 1.38 tries it: its form since the pop, and what its groups and
-pods must have in common.
+"""The checks of a tree of pod groups before 1.38 tries the tree: its form is still that of the pop, and its
+groups and pods have in common what they must.
 
 Called by `group_rules`. Source: kube-scheduler `schedule_one_podgroup.go` (reconcilePodGroupWithSnapshot,
 validatePodGroupHierarchy), `backend/cache/snapshot.go`, v1.38.

@@ -3,15 +3,18 @@
     may the group preempt? -> is a preemption of its own under way? -> all units of lower priority leave the
     snapshot -> the algorithm runs once -> the units that need not leave come back (`reprieve`)
 
+Since 1.38 the algorithm prefers nodes that cost few victims (`node_ranks`).
+
 The units (`units`) of the whole cluster count. The nodes that the algorithm chooses do not change any more,
 so there may be a smaller set of victims.
 Called through the handle of the plugin whose PodGroupPostFilter runs (DefaultPreemption).
 Evicts no pod; `evictions` does.
-Source: kube-scheduler `framework/preemption/podgrouppreemption.go`, v1.37.
+Source: kube-scheduler `framework/preemption/podgrouppreemption.go`, v1.37 and v1.38; `manager.go`, v1.38.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -30,10 +33,11 @@ from berth_host.metrics.group_metrics import GROUP, PreemptionMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.preemption.budgets import Budgets, BudgetStore, violating
 from berth_host.preemption.eligibility import NEVER, makes_room
+from berth_host.preemption.node_ranks import NodeRanks, RankedVictim
 from berth_host.preemption.reprieve import MakeAttempts, Placed, TrialSnapshot, victims_among
-from berth_host.preemption.units import GroupObjects, Units, units_of
+from berth_host.preemption.units import RANK_NAMES, GroupObjects, Units, units_of
 
-NO_VICTIMS: Final = Status.unresolvable("No preemption victims found for incoming preemptor")
+_NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 ONGOING: Final = Status(SUCCESS.code, ("ongoing preemption on nominated nodes",))
 
 
@@ -68,8 +72,11 @@ class GroupAttempt(MakeAttempts, Protocol):
         """The snapshot that the cycle holds."""
         ...
 
-    async def rerun(self) -> Rerun:
-        """Run the root algorithm on the snapshot as it is now, and undo what it assumed and reserved."""
+    async def rerun(self, ranks: NodeRanks | None = None) -> Rerun:
+        """Run the root algorithm on the snapshot as it is now, and undo what it assumed and reserved.
+
+        `ranks`: members go to nodes of the lowest rank.
+        """
         ...
 
 
@@ -115,11 +122,13 @@ class GroupEvaluator:
         self._preempting = preempting
         self._metrics = metrics or PreemptionMetrics()
         self._group_policy = group_policy
+        self._judges_trees = rules.judges_group_trees
 
     async def evaluate(self, attempt: GroupAttempt) -> GroupEvaluation:
         """Choose the victims and the members' nodes. The snapshot is the same afterwards."""
         snapshot, root = attempt.snapshot, attempt.root
-        if self.never_preempts(root, attempt.pods):
+        never = self.never_preempts(root, attempt.pods)
+        if never and not self._judges_trees:
             return GroupEvaluation(Status.unschedulable(NEVER))
         priority = root.priority_among(attempt.pods)
         # After a restart, evictions may run for a group that PreEnqueue does not hold back yet.
@@ -127,6 +136,8 @@ class GroupEvaluator:
             attempt.pods, priority, snapshot.nodes, snapshot.groups
         ):
             return GroupEvaluation(ONGOING, {pod.uid: pod.nominated_node for pod in attempt.pods})
+        if never:
+            return GroupEvaluation(Status.unschedulable(NEVER))
         started_s = instant_s()
         found = await self._search(attempt, priority)
         seconds = instant_s() - started_s
@@ -138,14 +149,16 @@ class GroupEvaluator:
         units = units_of(snapshot.nodes.pods, snapshot.groups)
         lower = np.flatnonzero(units.priority < priority)
         if not len(lower):
-            return GroupEvaluation(NO_VICTIMS)
+            make = Status.unschedulable if self._judges_trees else Status.unresolvable
+            return GroupEvaluation(make(_NO_VICTIMS))
         potential = self._potential(units, lower)
+        ranks = NodeRanks(potential.ranked()) if self._judges_trees else None
         mark = snapshot.mark()
         try:
             for pods in potential.pods:
                 for pod in pods:
                     snapshot.remove(pod.uid)
-            rerun = await attempt.rerun()
+            rerun = await attempt.rerun(ranks)
             if not rerun.status.is_success:
                 return GroupEvaluation(rerun.status)
             order = potential.order
@@ -154,19 +167,29 @@ class GroupEvaluator:
             )
         finally:
             snapshot.revert(mark)
-        gone = np.sort(np.asarray(order)[away])
+        gone = np.asarray(order)[away]
+        if not self._judges_trees:
+            gone = np.sort(gone)
         victims = [pod for i in gone.tolist() for pod in potential.pods[i]]
         return GroupEvaluation(
             Status(SUCCESS.code, (f"found a placement for podgroup, preempting {len(victims)} victims",)),
             {placed.cycle.pod.uid: placed.node_name for placed in rerun.placed},
             victims,
-            {GROUP: int(np.count_nonzero(potential.is_group[gone]))},
+            self._disruptions(potential, gone),
             int(potential.violations[gone].sum()),
         )
 
     def never_preempts(self, root: PodGroup, pods: Iterable[Pod]) -> bool:
         """Return True if a group with these members must not evict other pods."""
-        return root.never_preempts if self._group_policy else any(pod.never_preempts for pod in pods)
+        if self._group_policy or (self._judges_trees and root.states_policy):
+            return root.never_preempts
+        return any(pod.never_preempts for pod in pods)
+
+    def _disruptions(self, potential: _Potential, gone: NDArray[np.intp]) -> Mapping[str, int]:
+        """Return the number of units by type of entity. Before 1.38 only groups and pods of groups count."""
+        if not self._judges_trees:
+            return {GROUP: int(np.count_nonzero(potential.is_group[gone]))}
+        return Counter(RANK_NAMES[rank] for rank in potential.rank[gone].tolist())
 
     def _potential(self, units: Units, lower: NDArray[np.intp]) -> _Potential:
         lower = units.by_importance(lower)
@@ -182,6 +205,8 @@ class GroupEvaluator:
             [pods[start:end] for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)],
             units.is_group(lower),
             violations,
+            units.priority.take(lower),
+            units.rank.take(lower),
         )
 
 
@@ -192,6 +217,13 @@ class _Potential:
     pods: Sequence[Sequence[Pod]]
     is_group: NDArray[np.bool_]
     violations: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    rank: NDArray[np.int64]
+
+    def ranked(self) -> list[RankedVictim]:
+        """Return the units for `NodeRanks`."""
+        numbers = zip(self.violations.tolist(), self.priority.tolist(), self.rank.tolist(), strict=True)
+        return [RankedVictim(pods, *found) for pods, found in zip(self.pods, numbers, strict=True)]
 
     @property
     def order(self) -> list[int]:

@@ -1,10 +1,11 @@
 """`Units`: the pods that preemption evicts together or not at all, as columns. Read by both evaluators.
 
 A unit is one pod, or all pods on nodes of a group whose disruption mode is `all`. In a tree of groups the
-highest such group counts. A pod of a group has the priority of the root of its tree, whatever its own is. A
-PodGroup of coscheduling has no priority: its pods keep their own.
+highest such group counts. Before 1.38 a pod of a group has the priority of the root of its tree, whatever its
+own is, and counts as a group; a PodGroup of coscheduling has no priority: its pods keep their own. Since 1.38
+pods keep their priorities, a single pod counts as a pod, and the uid decides between equal units.
 Source: kube-scheduler `framework/preemption/types.go` (getCrossNodesVictims) and `util.go` (GetPodPriority,
-MoreImportantVictim), v1.37.
+MoreImportantVictim), v1.37; `victims.go`, `types.go` and `util.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ from numpy.typing import NDArray
 
 _COLUMN: Final = "berth/podGroup"
 _POD, _GROUP, _COMPOSITE = 1, 2, 3
-"""The ranks of units with equal priority. A single pod of a group has the rank of a group."""
+"""The ranks of units with equal priority. Before 1.38 a single pod of a group has the rank of a group."""
+RANK_NAMES: Final = {_POD: "pod", _GROUP: "podgroup", _COMPOSITE: "compositepodgroup"}
+"""The types of entity of the ranks, in metrics."""
 
 
 class GroupObjects(Protocol):
     """The group objects of a snapshot (`cache.pod_groups`)."""
+
+    judges_trees: bool
+    """`HostRules.judges_group_trees`."""
 
     def known_path(self, key: str) -> Iterator[PodGroup]:
         """Yield a group and its ancestors, up to the first one that does not exist."""
@@ -41,8 +47,9 @@ class Units:
     """u units of the n pods of a table, as of one version of the table.
 
     `of_pod` (intp[n]): the unit of each row of `table`. `priority` (int64[u]) decides who may preempt the
-    unit. `rank`, `size` (int64[u]) and `started_s` (float64[u]; inf: not started) decide who leaves first.
-    The rows of unit i are `rows[starts[i]:starts[i + 1]]`, ascending.
+    unit. `rank`, `size` (int64[u]) and `started_s` (float64[u]; inf: not started) decide who leaves first,
+    then `place` (int64[u]): 0 for all, or the place of the uid of the unit's first pod. The rows of unit i are
+    `rows[starts[i]:starts[i + 1]]`, ascending.
     """
 
     table: PodTable
@@ -51,6 +58,7 @@ class Units:
     rank: NDArray[np.int64]
     size: NDArray[np.int64]
     started_s: NDArray[np.float64]
+    place: NDArray[np.int64]
     rows: NDArray[np.intp]
     starts: NDArray[np.intp]
 
@@ -63,6 +71,7 @@ class Units:
         first.
         """
         return (
+            self.place.take(units).astype(np.float64),
             self.started_s.take(units),
             -self.size.take(units).astype(np.float64),
             -self.rank.take(units).astype(np.float64),
@@ -105,21 +114,29 @@ def units_of(pods: PodTable, groups: GroupObjects) -> Units:
     of_pod[~is_alone] = together + alone
     count = alone + len(present)
     grouped = codes[is_alone]
-    priority = np.empty(count, dtype=np.int64)
-    priority[:alone] = np.where(
-        found.is_known.take(grouped), found.priority.take(grouped), pods.priority[is_alone]
-    )
-    priority[alone:] = np.asarray(found.whole_priority, dtype=np.int64)[present]
-    rank = np.empty(count, dtype=np.int64)
-    rank[:alone] = np.where(grouped > 0, _GROUP, _POD)
-    rank[alone:] = np.asarray(found.whole_rank, dtype=np.int64)[present]
-    started = np.full(count, np.inf)
-    np.minimum.at(started, of_pod, started_s(pods, np.arange(len(pods))))
     rows = np.argsort(of_pod, kind="stable")
     size = np.bincount(of_pod, minlength=count).astype(np.int64)
     starts = np.zeros(count + 1, dtype=np.intp)
     size.cumsum(out=starts[1:])
-    return Units(pods, of_pod, priority, rank, size, started, rows, starts)
+    priority = np.empty(count, dtype=np.int64)
+    rank = np.empty(count, dtype=np.int64)
+    rank[alone:] = np.asarray(found.whole_rank, dtype=np.int64)[present]
+    place = np.zeros(count, dtype=np.int64)
+    if groups.judges_trees:
+        first = rows[starts[:-1]]
+        priority[:] = pods.priority.take(first)
+        rank[:alone] = _POD
+        uids = [pod.uid for pod in pods.several(first)]
+        place[sorted(range(count), key=uids.__getitem__)] = np.arange(count)
+    else:
+        priority[:alone] = np.where(
+            found.is_known.take(grouped), found.priority.take(grouped), pods.priority[is_alone]
+        )
+        priority[alone:] = np.asarray(found.whole_priority, dtype=np.int64)[present]
+        rank[:alone] = np.where(grouped > 0, _GROUP, _POD)
+    started = np.full(count, np.inf)
+    np.minimum.at(started, of_pod, started_s(pods, np.arange(len(pods))))
+    return Units(pods, of_pod, priority, rank, size, started, place, rows, starts)
 
 
 def started_s(pods: PodTable, rows: NDArray[np.intp]) -> NDArray[np.float64]:

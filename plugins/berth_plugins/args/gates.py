@@ -34,8 +34,10 @@ SINGLE_DEVICE_CONFIG = "SingleDeviceConfig"
 """1.37: a configuration for several requests of a claim is allocated once."""
 EXACT_NAMESPACES = "ExactNamespaceSelectors"
 """1.37: the namespace selector of an affinity term selects only the namespaces that it matches."""
-GROUP_TREES = "PodGroupTrees"
-"""1.38: trees of pod groups are judged as a whole, and no member waits at Permit."""
+QUORUM_OF_TREES = "QuorumOfTrees"
+"""1.38: the quorum of a tree of pod groups is judged before its members have nodes."""
+NAMED_DOMAINS = "NamedTopologyDomains"
+"""1.38: nodes whose topology label is empty make no domain for a pod group."""
 EMPTY_SPREAD_SELECTORS = "EmptySpreadSelectors"
 """A mend of this build: an empty `labelSelector` of a topology spread constraint counts every pod of the
 namespace. Off: it counts none, so the constraint has no effect.

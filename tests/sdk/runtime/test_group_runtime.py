@@ -31,14 +31,16 @@ def runtime(**methods: Any) -> PluginRuntime:
 def test_each_step_is_found_at_its_place_and_no_other_is(
     scheduled: int, remaining: int, most: int | None
 ) -> None:
-    steps = FeasibleSteps(scheduled, remaining, most)
+    steps = FeasibleSteps(scheduled, remaining, most, 2)
     all_steps = steps.all()
     assert len(all_steps) == len(steps) == len(set(all_steps))
     assert [steps.position(step) for step in all_steps] == list(range(len(steps)))
-    around = {
-        PlacementProgress(left, placed) for left in range(remaining + 2) for placed in range(scheduled + 14)
-    }
-    assert all(steps.position(step) is None for step in around - set(all_steps))
+    assert all(
+        step.remaining + step.scheduled + step.unschedulable == remaining + scheduled + 2 for step in all_steps
+    )
+    known = {(step.remaining, step.scheduled) for step in all_steps}
+    around = {(left, placed) for left in range(remaining + 2) for placed in range(scheduled + 14)}
+    assert all(steps.position(PlacementProgress(*step)) is None for step in around - known)
 
 
 def test_equal_answers_in_a_row_are_one_run() -> None:
