@@ -1,7 +1,7 @@
 """TopologyPlacementGenerator: the nodes by the value of a topology label, as placements for a group.
 
-Called at PlacementGenerate. A group with members on nodes stays in their domain. Before 1.38 the nodes with an
-empty label are a domain, too.
+Called at PlacementGenerate. A group with members on nodes stays in their domain. Before 1.38 the nodes with
+an empty label are a domain, too.
 
 Source: `pkg/scheduler/framework/plugins/topologyaware/topology_placement.go`, v1.37 and v1.38.
 """
@@ -47,9 +47,7 @@ class TopologyPlacementGenerator(Plugin):
         nodes = parent.nodes
         codes, values = nodes.label(key)
         found = {values.values[code]: code for code in np.unique(codes).tolist() if code}
-        domains = {
-            str(value): code for value, code in found.items() if value or not self._names_domains
-        }
+        domains = {str(value): code for value, code in found.items() if value or not self._names_domains}
         taken: set[str] = set()
         for pod in _scheduled(group):
             domain = _domain_of(pod, nodes, key)
@@ -60,9 +58,7 @@ class TopologyPlacementGenerator(Plugin):
             taken.add(domain)
         if len(taken) > 1:
             named = [f'"{name}"' if self._names_domains else name for name in sorted(taken)]
-            return Status.error(
-                f"{_UNKNOWN}: more than 1 domain found for pod group: {', '.join(named)}"
-            )
+            return Status.error(f"{_UNKNOWN}: more than 1 domain found for pod group: {', '.join(named)}")
         return [
             Placement(name, nodes.take(np.flatnonzero(codes == code)))
             for name, code in sorted(domains.items())

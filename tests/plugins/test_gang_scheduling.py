@@ -21,6 +21,8 @@ from support.groups import GROUPS, member, members, pod_group
 from support.hosts import World, node
 
 KEY = group_key("PodGroup", "default", "train")
+OF_1_37 = {"featureGates": {"QuorumOfTrees": False}}
+"""The arguments that a host gives that follows 1.37."""
 
 
 def a_member(name: str, *, node: str = "", key: str = KEY) -> Pod:
@@ -38,14 +40,30 @@ def handle() -> RecordingHandle:
     return found
 
 
-def test_pod_waits_for_its_group_and_then_for_enough_members(handle: RecordingHandle) -> None:
-    plugin = GangScheduling({}, handle)
+@pytest.mark.parametrize(
+    ("args", "text", "few"),
+    [
+        (
+            OF_1_37,
+            'waiting for pods\'s pod group "train" to appear in scheduling queue',
+            "waiting for minCount pods from a gang to appear in scheduling queue",
+        ),
+        (
+            {},
+            'pod group "train" or one of its composite pod group ancestors has not been created yet',
+            "waiting for podgroup/default/train to meet its quorum",
+        ),
+    ],
+    ids=["1.37", "1.38"],
+)
+def test_pod_waits_for_its_group_and_then_for_enough_members(
+    args: dict[str, object], text: str, few: str, handle: RecordingHandle
+) -> None:
+    plugin = GangScheduling(args, handle)
     pod = a_member("a")
     handle.groups.put_member(pod)
-    text = 'waiting for pods\'s pod group "train" to appear in scheduling queue'
     assert plugin.pre_enqueue(QueuedPod(pod=pod)) == Status.unresolvable(text)
     handle.groups.put(gang(2))
-    few = "waiting for minCount pods from a gang to appear in scheduling queue"
     assert plugin.pre_enqueue(QueuedPod(pod=pod)) == Status.unresolvable(few)
     handle.groups.put_member(a_member("b", node="n0"))
     assert plugin.pre_enqueue(QueuedPod(pod=pod)) == SUCCESS
@@ -74,8 +92,62 @@ def test_placement_needs_the_minimum(
     handle: RecordingHandle, scheduled: int, remaining: int, code: Code, text: str
 ) -> None:
     progress = PlacementProgress(remaining, scheduled)
-    status = GangScheduling({}, handle).placement_feasible(CycleState("c"), GroupView(gang(3)), progress)
+    plugin = GangScheduling(OF_1_37, handle)
+    status = plugin.placement_feasible(CycleState("c"), GroupView(gang(3)), progress)
     assert (status.code, status.message) == (code, text)
+
+
+@pytest.mark.parametrize(
+    ("progress", "code", "verdict"),
+    [
+        ((0, 3, 4), Code.SUCCESS, ""),
+        ((1, 2, 1), Code.WAIT, "is not yet"),
+        ((1, 1, 2), Code.UNSCHEDULABLE, "cannot be"),
+    ],
+    ids=["enough", "not yet", "never"],
+)
+def test_placement_below_the_threshold_says_how_many_members_found_no_node(
+    handle: RecordingHandle, progress: tuple[int, int, int], code: Code, verdict: str
+) -> None:
+    view = GroupView(gang(3))
+    status = GangScheduling({}, handle).placement_feasible(
+        CycleState("c"), view, PlacementProgress(*progress)
+    )
+    remaining, scheduled, unschedulable = progress
+    numbers = f"{scheduled} scheduled, {unschedulable} unschedulable, {remaining} not-evaluated"
+    text = f"scheduling policy's minimum threshold (3) {verdict} satisfied: {numbers}" if verdict else ""
+    assert (status.code, status.message) == (code, text)
+
+
+def test_tree_is_ready_with_enough_children_that_have_enough_members(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({"featureGates": {"CompositePodGroup": True}}, handle)
+    root_key = group_key("CompositePodGroup", "default", "root")
+    pod = a_member("a")
+    handle.groups.put_member(pod)
+    handle.groups.put(replace(gang(1), parent_key=root_key))
+    asked = QueuedPod(pod=pod)
+    absent = 'pod group "train" or one of its composite pod group ancestors has not been created yet'
+    assert plugin.pre_enqueue(asked) == Status.unresolvable(absent)
+    root = PodGroup(kind="CompositePodGroup", name="root", is_gang=True, min_count=2)
+    handle.groups.put(root)
+    few = "waiting for compositepodgroup/default/root to meet its quorum"
+    assert plugin.pre_enqueue(asked) == Status.unresolvable(few)
+    handle.groups.put(replace(root, is_gang=False, min_count=1))
+    assert plugin.pre_enqueue(asked) == SUCCESS
+    handle.groups.put(replace(gang(2), parent_key=root_key))
+    few = "waiting for compositepodgroup/default/root tree to have at least one ready child group"
+    assert plugin.pre_enqueue(asked) == Status.unresolvable(few)
+
+
+def test_circle_of_groups_is_an_error(handle: RecordingHandle) -> None:
+    plugin = GangScheduling({"featureGates": {"CompositePodGroup": True}}, handle)
+    key = group_key("CompositePodGroup", "default", "a")
+    handle.groups.put(replace(gang(1), parent_key=key))
+    handle.groups.put(PodGroup(kind="CompositePodGroup", name="a", parent_key=key))
+    handle.groups.put_member(a_member("a"))
+    assert plugin.pre_enqueue(QueuedPod(pod=a_member("a"))) == Status.error(
+        f"cycle detected in the hierarchy: [{KEY} {key} {key}]"
+    )
 
 
 def test_last_member_that_is_needed_lets_the_waiting_ones_go(handle: RecordingHandle) -> None:

@@ -58,7 +58,7 @@ def test_group_with_members_on_nodes_stays_in_their_domain() -> None:
         f"{unknown}no topology domain found for pod default/p"
     )
     assert generate(group, placed("p", "n0"), placed("q", "n1")) == Status.error(
-        f"{unknown}more than 1 domain found for pod group: a, b"
+        f'{unknown}more than 1 domain found for pod group: "a", "b"'
     )
 
 

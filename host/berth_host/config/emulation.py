@@ -174,8 +174,8 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         name="QuorumOfTrees",
         since="1.38",
         readers=frozenset({"GangScheduling"}),
-        summary="The quorum of a tree of pod groups is judged before its members have nodes; no member waits at"
-        " Permit.",
+        summary="The quorum of a tree of pod groups is judged before its members have nodes; no member waits"
+        " at Permit.",
         source="`gangscheduling/gangscheduling.go`, `gangscheduling/hierarchy_tracker.go`",
     ),
     Difference(

@@ -48,8 +48,8 @@ class Units:
 
     `of_pod` (intp[n]): the unit of each row of `table`. `priority` (int64[u]) decides who may preempt the
     unit. `rank`, `size` (int64[u]) and `started_s` (float64[u]; inf: not started) decide who leaves first,
-    then `place` (int64[u]): 0 for all, or the place of the uid of the unit's first pod. The rows of unit i are
-    `rows[starts[i]:starts[i + 1]]`, ascending.
+    then `place` (int64[u]): 0 for all, or the place of the uid of the unit's first pod. The rows of unit i
+    are `rows[starts[i]:starts[i + 1]]`, ascending.
     """
 
     table: PodTable

@@ -48,10 +48,14 @@ class GroupBook:
 
     def root(self, key: str) -> PodGroup | None:
         """Return the group at the top of a group's tree; None while one of the objects is missing."""
-        group = self._groups.get(key)
-        while group is not None and group.parent_key:
-            group = self._groups.get(group.parent_key)
-        return group
+        seen: set[str] = set()
+        while key not in seen:
+            seen.add(key)
+            group = self._groups.get(key)
+            if group is None or not group.parent_key:
+                return group
+            key = group.parent_key
+        return None
 
     def children(self, key: str) -> list[PodGroup]:
         """Return the child groups of a CompositePodGroup, by creation time, then name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from berth_host.config.emulation import NO_EMULATION
 from berth_host.metrics.families import BERTH, KUBE_SCHEDULER, POD_LIMIT, POD_REQUEST
 from berth_host.metrics.family import Family
 
@@ -11,8 +12,9 @@ from docs.reference.markdown import code, codes, table
 
 
 def kube_families() -> str:
-    """Return a table of kube-scheduler's families."""
-    return _families(KUBE_SCHEDULER)
+    """Return a table of kube-scheduler's families, as the version has them that is followed by default."""
+    described = NO_EMULATION.metrics
+    return _families([described.get(family.name) or family for family in KUBE_SCHEDULER])
 
 
 def berth_families() -> str:

@@ -48,25 +48,40 @@ def test_rows_name_default_plugins_and_differ_from_their_classes(version: str) -
 
 
 def gates_told(emulated_version: str) -> dict[str, Any]:
-    """By plugin the feature gates in its arguments."""
-    (profile,) = default_configuration(emulated_version=emulated_version).profiles
-    args: dict[str, Any] = dict(profile.plugin_args)
-    return {name: value["featureGates"] for name, value in args.items() if "featureGates" in value}
+    """By plugin the feature gates in its arguments, with the gates that bring all default plugins."""
+    plugins = emulation_of(emulated_version, source="test").plugins
+    gates = {"GenericWorkload": True}
+    gates |= {plugin.feature_gate: True for plugin in plugins if plugin.feature_gate}
+    loaded = default_configuration(emulated_version=emulated_version, feature_gates=gates)
+    args: dict[str, Any] = dict(loaded.profiles[0].plugin_args)
+    told = {name: value.get("featureGates", {}) for name, value in args.items()}
+    rows = {row.name for row in DIFFERENCES}
+    return {
+        name: found
+        for name, value in told.items()
+        if (found := {gate: on for gate, on in value.items() if gate in rows})
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plugins_are_told_the_behaviours_that_the_version_does_not_have(version: str) -> None:
     told = gates_told(version)
+    known = {plugin.name for plugin in EMULATIONS[version].plugins}
     for row in DIFFERENCES:
         has_row = row.since != MEND and row.since <= version
         assert {name for name, gates in told.items() if row.name in gates} == (
-            set() if has_row else row.readers
+            set() if has_row else row.readers & known
         )
         assert all(gates.get(row.name, False) is False for gates in told.values())
 
 
-def test_no_emulation_tells_plugins_nothing() -> None:
-    assert gates_told("") == {}
+def test_no_emulation_tells_plugins_only_what_later_versions_have() -> None:
+    later = [row for row in DIFFERENCES if not row.is_mended(DEFAULT_VERSION)]
+    told = gates_told("")
+    assert {(name, gate) for name, gates in told.items() for gate in gates} == {
+        (reader, row.name) for row in later for reader in row.readers
+    }
+    assert not any(on for gates in told.values() for on in gates.values())
 
 
 def test_rows_have_names_and_readers_of_their_own() -> None:

@@ -150,7 +150,7 @@ def test_a_group_that_is_evicted_as_a_whole_leaves_other_nodes_too() -> None:
     whole = PodGroup(name="old", priority=1, disrupts_all=True)
     found = evaluate(tried(there, members(1), whole, nodes=3))
     assert sorted(names(found)) == ["low-0", "low-1", "low-2"]
-    assert found.disruptions == 1
+    assert found.disruptions == {"podgroup": 1}
 
 
 def test_the_rerun_decides_whether_preemption_helps() -> None:

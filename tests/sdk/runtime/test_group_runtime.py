@@ -36,7 +36,8 @@ def test_each_step_is_found_at_its_place_and_no_other_is(
     assert len(all_steps) == len(steps) == len(set(all_steps))
     assert [steps.position(step) for step in all_steps] == list(range(len(steps)))
     assert all(
-        step.remaining + step.scheduled + step.unschedulable == remaining + scheduled + 2 for step in all_steps
+        step.remaining + step.scheduled + step.unschedulable == remaining + scheduled + 2
+        for step in all_steps
     )
     known = {(step.remaining, step.scheduled) for step in all_steps}
     around = {(left, placed) for left in range(remaining + 2) for placed in range(scheduled + 14)}
