@@ -272,13 +272,14 @@ class Pod:
         groups: bool = False,
         coscheduling: bool = False,
         resizes_by_container: bool = False,
+        scores_pod_level: bool = False,
     ) -> Pod:
         """Read a core/v1 Pod. Raises ObjectError with the path of a malformed field.
 
         `groups`: True to read `spec.schedulingGroup`, for a host that schedules pod groups. `coscheduling`:
         True to read the label of coscheduling's PodGroups from a pod without such a group.
-        Resizes recorded in the status count only for a pod that is on a node. `resizes_by_container`: as for
-        `pod_requests.requests_of`.
+        Resizes recorded in the status count only for a pod that is on a node. `resizes_by_container`,
+        `scores_pod_level`: as for `pod_requests.requests_of`.
         """
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
         raw = kube_object.parsed
@@ -287,7 +288,12 @@ class Pod:
         status = mapping(raw, "status")
         node_name = spec.get("nodeName") or ""
         try:
-            read = PodSpec.of(spec, status if node_name else None, resizes_by_container=resizes_by_container)
+            read = PodSpec.of(
+                spec,
+                status if node_name else None,
+                resizes_by_container=resizes_by_container,
+                scores_pod_level=scores_pod_level,
+            )
             requests = read.requests
             volumes = items(spec, "volumes")
             pod = _Draft()

@@ -3,7 +3,7 @@
 Sums are exact; only the final numbers are rounded.
 
 Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and kube-scheduler
-`framework/types.go` (calculateResource), v1.37 and v1.36, with PodLevelResources and the gates of resizes on.
+`framework/types.go` (calculateResource), v1.38, v1.37 and v1.36, with PodLevelResources and the gates of resizes on.
 """
 
 from __future__ import annotations
@@ -36,20 +36,27 @@ class PodRequests:
 
 
 def requests_of(
-    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any] | None,
+    *,
+    resizes_by_container: bool = False,
+    scores_pod_level: bool = False,
 ) -> PodRequests:
     """Return the requests of a pod. `status`: for a pod on a node, whose resizes count; None for other pods.
 
     While a pod is resized, its requests are the most of three totals over all containers: what the spec
     requests, what the kubelet has allocated, and what is in force. `resizes_by_container`: as in
-    kube-scheduler 1.36, where each container counts with its most.
+    kube-scheduler 1.36, where each container counts with its most. `scores_pod_level`: the pod's own requests
+    count in `score` in place of its containers', since kube-scheduler 1.38.
 
     Raises ObjectError with the path of a quantity that cannot be read.
     """
     shape = _plain_shape(spec, status)
     if shape is not None:
         return _of_shape(shape)
-    return _computed(spec, status, resizes_by_container=resizes_by_container)
+    return _computed(
+        spec, status, resizes_by_container=resizes_by_container, scores_pod_level=scores_pod_level
+    )
 
 
 def has_resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
@@ -121,7 +128,11 @@ def _again(shape: _Shape) -> PodRequests:
 
 
 def _computed(
-    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any] | None,
+    *,
+    resizes_by_container: bool = False,
+    scores_pod_level: bool = False,
 ) -> PodRequests:
     reader = _ContainerReader(spec, status) if resizes_by_container else _Reader(spec, status)
     plain = reader.containers(defaults=None)
@@ -130,6 +141,8 @@ def _computed(
     score = reader.containers(defaults=_DEFAULTS)
     if pod_level:
         total = plain | pod_level
+        if scores_pod_level:
+            score |= pod_level
         _add(total, overhead)
         _add(score, overhead)
         # For a resource that neither pod nor container names, the default counts per container, not once per

@@ -26,6 +26,8 @@ _MAX_INT64: Final = 2**63 - 1
 _MOST_DIGITS: Final = 40
 """A value with more digits before its point counts as 10**40: no sum of such values fits anywhere."""
 _KEPT_DIGITS: Final = 100
+_SHORT_DIGITS: Final = 18
+"""apimachinery keeps a decimal amount of so many digits as an int64 with a power of ten."""
 _NANO_DIGITS: Final = 9
 _CACHED_LENGTH: Final = 64
 """The longest text that is cached: any user may write long ones."""
@@ -85,6 +87,32 @@ def _ceil(value: int, divisor: int) -> int:
     return max(-_MAX_INT64 - 1, min(_MAX_INT64, -magnitude if value < 0 else magnitude))
 
 
+def wrapped_value(value: Quantity) -> int:
+    """Return base units, rounded up, as `Value` of apimachinery gave them before v0.38: of an amount beyond
+    int64 its low 64 bits, or 0 where the text has at most 18 digits and a decimal suffix. Raises QuantityError.
+
+    >>> wrapped_value("1500m"), wrapped_value("9223372036854775808"), wrapped_value("100E")
+    (2, -9223372036854775808, 0)
+    """
+    nano = nano_value(value)
+    units = -(-abs(nano) // NANO)
+    if units <= _MAX_INT64:
+        return -units if nano < 0 else units
+    match = _PATTERN.fullmatch(str(value))
+    if match is None:
+        return 0  # a number such as 1e+300, which JSON writes otherwise
+    sign, whole, decimals, exponent, suffix = match.groups()
+    if len(whole.lstrip("0")) + len(decimals) <= _SHORT_DIGITS:
+        return 0
+    power = (int(exponent) if exponent else _POWERS_OF_TEN.get(suffix or "", 0)) - len(decimals)
+    if power >= 64:
+        return 0  # a multiple of 2**64
+    mantissa = int(whole + decimals)
+    units = mantissa * 10**power if power >= 0 else -(-mantissa // 10**-power)
+    units = -units if sign == "-" else units
+    return (units + 2**63) % 2**64 - 2**63
+
+
 def resource_units(resource: str, nano: int) -> int:
     """Return `nano` billionths in the unit of `resource`, rounded up: cpu in milli, all else in base
     units.
@@ -102,7 +130,7 @@ def milli_value(value: Quantity) -> int:
 
 
 def whole_value(value: Quantity) -> int:
-    """Return base units, rounded up (`Value`): bytes, counts, everything but cpu.
+    """Return base units, rounded up (`Value`): bytes, counts, everything but cpu. At most what int64 holds.
 
     >>> whole_value("1Ki"), whole_value("1500m")
     (1024, 2)

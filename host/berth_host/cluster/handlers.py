@@ -314,6 +314,7 @@ class EventHandlers:
             groups=self._groups,
             coscheduling=self._has_coscheduling,
             resizes_by_container=not self._rules.counts_totals_of_resizes,
+            scores_pod_level=self._rules.scores_pod_level,
         )
 
     def _handle_pod(self, event: WatchEvent) -> None:

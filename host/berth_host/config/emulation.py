@@ -194,6 +194,29 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="`algorithm_podgroup.go`, `schedule_one_podgroup.go`, `framework/preemption`",
     ),
     Difference(
+        name="PodLevelScores",
+        since="1.38",
+        rule="scores_pod_level",
+        summary="The score of NodeResourcesFit counts what the pod as a whole requests (`spec.resources`).",
+        source="`noderesources/fit.go`, getScorer",
+    ),
+    Difference(
+        name="ExactScores",
+        since="1.38",
+        mends=True,
+        readers=frozenset({"NodeResourcesFit"}),
+        summary="Scores of amounts that leave int64 when they are added or multiplied are exact.",
+        source="`noderesources/requested_to_capacity_ratio.go`, scaledFraction",
+    ),
+    Difference(
+        name="ExactVolumeSizes",
+        since="1.38",
+        mends=True,
+        readers=frozenset({"VolumeBinding"}),
+        summary="The size of a claim and a CSIStorageCapacity compare exactly, at 2^63 bytes and more too.",
+        source="kubernetes 142088",
+    ),
+    Difference(
         name="AttachedVolumesCountOnce",
         since=MEND,
         readers=frozenset({"NodeVolumeLimits"}),
@@ -463,8 +486,8 @@ def _removed(
 
 
 def _ruled(rules: HostRules, off: tuple[Difference, ...]) -> HostRules:
-    """Return the rules without the behaviours that are off."""
-    changes: dict[str, Any] = {row.rule: False for row in off if row.rule}
+    """Return the rules with the behaviours that are not off."""
+    changes: dict[str, Any] = {row.rule: row not in off for row in DIFFERENCES if row.rule}
     return replace(rules, **changes)
 
 
@@ -509,8 +532,7 @@ def without_emulation(version: str) -> Emulation:
     """Return the facts of a host that follows a version and mends its faults."""
     followed = EMULATIONS[version]
     off = tuple(row for row in DIFFERENCES if not row.is_mended(version))
-    rules: dict[str, Any] = {row.rule: row not in off for row in DIFFERENCES if row.rule}
-    return replace(followed, version="", off=off, events={}, rules=replace(followed.rules, **rules))
+    return replace(followed, version="", off=off, events={}, rules=_ruled(followed.rules, off))
 
 
 NO_EMULATION: Final = without_emulation(DEFAULT_VERSION)

@@ -36,6 +36,7 @@ class HostRules:
     `ends_count_at_broken_budget`: a victim that breaks a budget does not count in the budgets after it.
     `counts_empty_budgets`: a PodDisruptionBudget with an empty selector covers every pod of its namespace,
     and other budgets cover pods without labels.
+    `scores_pod_level`: the pod's own requests count in the score of NodeResourcesFit, as in its filter.
     `looks_before_binding`: a pod whose node somebody else filled after the choice goes back to the queue.
     """
 
@@ -51,6 +52,7 @@ class HostRules:
     counts_totals_of_resizes: bool = True
     ends_count_at_broken_budget: bool = True
     counts_empty_budgets: bool = True
+    scores_pod_level: bool = False
     looks_before_binding: bool = True
     judges_group_trees: bool = False
 

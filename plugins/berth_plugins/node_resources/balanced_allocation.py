@@ -27,6 +27,7 @@ from berth_plugins.objects.resource_names import PLAIN, is_counted
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _COUNTED: Final = "counted"
+_MAX_INT64: Final = 2**63 - 1
 
 
 class NodeResourcesBalancedAllocation(Plugin):
@@ -75,7 +76,11 @@ class NodeResourcesBalancedAllocation(Plugin):
             # `_balance` leaves out rows without the resource; 1 avoids a division by zero.
             allocatable = np.where(offered, allocatable, 1)
         # Without the pod and with it, float64[2, k, n].
-        fractions = np.minimum((nodes.requested_of(names) + amounts) / allocatable, 1.0)
+        requested = nodes.requested_of(names) + amounts
+        if requested.size and requested.min() < 0:
+            # Both amounts are at least 0, so only a sum that left int64 is negative. Such a sum fills any node.
+            requested = np.where(requested < 0, _MAX_INT64, requested)
+        fractions = np.minimum(requested / allocatable, 1.0)
         without, filled = _balance(fractions, offered)
         # HALF + (HALF + filled - without) / 2, rounded down.
         scores: NDArray[np.int64] = (filled - without + 3 * _HALF) >> 1

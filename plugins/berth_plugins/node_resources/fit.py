@@ -253,7 +253,7 @@ class NodeResourcesFit(Plugin):
                 dtype=np.int64,
             ).reshape(len(scored.names), len(nodes))
         return self._strategy.combine(
-            used + scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
+            used, scored.amounts, nodes.allocatable_of(scored.names), scored.weights, len(nodes)
         )
 
     def placement_score(
@@ -265,12 +265,12 @@ class NodeResourcesFit(Plugin):
         nodes, pods = placement.nodes, [one.pod for one in assignments]
         total = weights = 0
         for name, weight in self._strategy.resources:
-            allocatable = int(nodes.allocatable(name).sum()) if is_counted(name) else 0
+            allocatable = sum(nodes.allocatable(name).tolist()) if is_counted(name) else 0
             amount = sum(pod.score_requests.get(name, 0) for pod in pods)
             if not allocatable or not (amount or name in PLAIN):
                 continue
             used = nodes.non_zero_requested(name) if name in PLAIN[:2] else nodes.requested(name)
-            total += weight * (min(amount + int(used.sum()), allocatable) * MAX_NODE_SCORE // allocatable)
+            total += weight * (min(amount + sum(used.tolist()), allocatable) * MAX_NODE_SCORE // allocatable)
             weights += weight
         return total // weights if weights else 0
 

@@ -19,7 +19,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
 from berth_sdk.pod_volume import EPHEMERAL, PERSISTENT_VOLUME_CLAIM, PodVolume
-from berth_sdk.quantity import nano_value
+from berth_sdk.quantity import nano_value, wrapped_value
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.selectors import LabelSelector, Operator, Requirement
 from berth_sdk.slices import Work
@@ -83,7 +83,8 @@ _ANY_VOLUME: Final = Late.known(Selection())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A PersistentVolumeClaim. `requested_nano` None: it requests no storage. `selected_node` None: it has no
-    such annotation. `owner_uid`: its controller. `selection`: the volumes that it can get.
+    such annotation. `owner_uid`: its controller. `selection`: the volumes that it can get. `requested_wrapped`:
+    its bytes as kube-scheduler before 1.38 counts them (`wrapped_value`).
     """
 
     ref: ObjectRef
@@ -92,6 +93,7 @@ class Claim:
     bind_completed: bool = False
     selected_node: str | None = None
     requested_nano: int | None = None
+    requested_wrapped: int = 0
     access_modes: frozenset[str] = frozenset()
     volume_mode: str = _FILESYSTEM
     selection: Late[Selection]
@@ -121,6 +123,7 @@ class Claim:
             bind_completed=BIND_COMPLETED in annotations,
             selected_node=annotations.get(SELECTED_NODE),
             requested_nano=nano_value(requests[_STORAGE]) if _STORAGE in requests else None,
+            requested_wrapped=wrapped_value(requests.get(_STORAGE, 0)),
             access_modes=frozenset(spec.get("accessModes") or ()),
             volume_mode=spec.get("volumeMode") or _FILESYSTEM,
             selection=_ANY_VOLUME if selector is None else Late(lambda: _selection(selector)),
@@ -149,12 +152,13 @@ class ClaimRef:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A PersistentVolume. `affinity`: the nodes that can use it, None: all. `source`, `details`: where its
-    data is.
+    data is. `capacity_wrapped`: its bytes as kube-scheduler before 1.38 counts them (`wrapped_value`).
     """
 
     ref: ObjectRef
     class_name: str = ""
     capacity_nano: int = 0
+    capacity_wrapped: int = 0
     access_modes: frozenset[str] = frozenset()
     volume_mode: str = _FILESYSTEM
     attributes_class: str = ""
@@ -175,11 +179,13 @@ class Volume:
         annotations = metadata.get("annotations") or {}
         claim = spec.get("claimRef")
         required = (spec.get("nodeAffinity") or {}).get("required")
+        capacity = (spec.get("capacity") or {}).get(_STORAGE) or 0
         source = next((name for name in _VOLUME_SOURCES if spec.get(name) is not None), "")
         return Volume(
             ref=item.ref,
             class_name=_class_name(annotations, spec),
-            capacity_nano=nano_value((spec.get("capacity") or {}).get(_STORAGE) or 0),
+            capacity_nano=nano_value(capacity),
+            capacity_wrapped=wrapped_value(capacity),
             access_modes=frozenset(spec.get("accessModes") or ()),
             volume_mode=spec.get("volumeMode") or _FILESYSTEM,
             attributes_class=spec.get("volumeAttributesClassName") or "",

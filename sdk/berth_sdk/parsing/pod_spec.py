@@ -24,6 +24,8 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 _EXACT: Final = 2
 _TOKEN_VOLUME: Final = "kube-api-access-"
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_SCORES_POD_LEVEL: Final = b"scores_pod_level"
+"""Ends the key of a spec that other hosts of the process may read in the other way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +79,32 @@ class PodSpec:
 
     @staticmethod
     def of(
-        spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+        spec: Mapping[str, Any],
+        status: Mapping[str, Any] | None,
+        *,
+        resizes_by_container: bool = False,
+        scores_pod_level: bool = False,
     ) -> PodSpec:
         """Return the parsed spec. `status`: of a pod on a node, whose resizes count; None for other pods.
-        `resizes_by_container`: as for `pod_requests.requests_of`.
+        `resizes_by_container`, `scores_pod_level`: as for `pod_requests.requests_of`.
 
         The node name has no effect: a pod has the same `PodSpec` before and after its binding. Nor has the
         random name of the volume with the pod's token. Raises ObjectError, AttributeError, TypeError or
         KeyError for a malformed field.
         """
         if status and has_resizes(spec, status):
-            return _read(spec, status, resizes_by_container=resizes_by_container)
+            return _read(
+                spec, status, resizes_by_container=resizes_by_container, scores_pod_level=scores_pod_level
+            )
         try:
             key = marshal.dumps(cast("dict[str, Any]", shared_by_siblings(spec)), _EXACT)
         except ValueError:
-            return _read(spec, None)  # has values that JSON does not have
-        return known_specs.get(key) or known_specs.add(key, _read(spec, None))
+            return _read(spec, None, scores_pod_level=scores_pod_level)  # has values that JSON does not have
+        if scores_pod_level and spec.get("resources"):
+            key += _SCORES_POD_LEVEL
+        return known_specs.get(key) or known_specs.add(
+            key, _read(spec, None, scores_pod_level=scores_pod_level)
+        )
 
 
 def is_token_volume(volume: Mapping[str, Any]) -> bool:
@@ -157,9 +169,15 @@ known_specs: Final = _KnownSpecs()
 
 
 def _read(
-    spec: Mapping[str, Any], status: Mapping[str, Any] | None, *, resizes_by_container: bool = False
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any] | None,
+    *,
+    resizes_by_container: bool = False,
+    scores_pod_level: bool = False,
 ) -> PodSpec:
-    requests = requests_of(spec, status, resizes_by_container=resizes_by_container)
+    requests = requests_of(
+        spec, status, resizes_by_container=resizes_by_container, scores_pod_level=scores_pod_level
+    )
     containers = [*items(spec, "initContainers"), *items(spec, "containers")]
     return PodSpec(
         priority=integer(spec.get("priority"), "spec.priority"),

@@ -124,12 +124,14 @@ class _Rows:
 class Finder:
     """The data that Filter needs, kept from cycle to cycle."""
 
-    def __init__(self, handle: Handle, stores: Stores, volumes: Assumed[Volume]) -> None:
+    def __init__(
+        self, handle: Handle, stores: Stores, volumes: Assumed[Volume], *, exact_sizes: bool = True
+    ) -> None:
         self._stores = stores
         self._volumes = volumes
         self._csi_nodes = CsiNodes(handle)
         self._index = VolumeIndex(volumes)
-        self._provisioning = Provisioning(handle, stores.classes)
+        self._provisioning = Provisioning(handle, stores.classes, exact=exact_sizes)
 
     def find(self, wanted: PodClaims, nodes: NodeTable) -> Work[tuple[Verdicts, Found]]:
         """Return verdicts and findings for every row. Yields after each claim, and each term of a volume."""

@@ -20,7 +20,7 @@ from berth_plugins.volumes.records import (
     claim_volumes,
     names_claim,
 )
-from berth_plugins.volumes.volume_binding.provisioning import tracks_capacity, volume_limit
+from berth_plugins.volumes.volume_binding.provisioning import limit_nano, tracks_capacity
 
 
 def may_help(event: ClusterEvent, pod: Pod) -> bool:
@@ -62,7 +62,7 @@ def helped_in_1_36(event: ClusterEvent, pod: Pod) -> bool:
         )
         return inline and tracks_capacity(old) and not tracks_capacity(new)
     if event.resource == CSI_CAPACITY_EVENT:
-        before_limit, limit = volume_limit(old), volume_limit(new)
+        before_limit, limit = limit_nano(old), limit_nano(new)
         return limit is not None and (before_limit is None or limit > before_limit)
     return True
 

@@ -31,7 +31,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.args.gates import EXACT_HINTS, EXACT_VOLUME_SIZES, is_on
 from berth_plugins.volumes.records import (
     CLAIM_EVENT,
     CLAIMS,
@@ -116,7 +116,8 @@ class VolumeBinding(Plugin):
         self._stores = Stores(handle)
         self._claims = Assumed(self._stores.claims, "v1.PersistentVolumeClaim")
         self._volumes = Assumed(self._stores.volumes, "v1.PersistentVolume")
-        self._finder = Finder(handle, self._stores, self._volumes)
+        exact_sizes = is_on(args, EXACT_VOLUME_SIZES, default=True)
+        self._finder = Finder(handle, self._stores, self._volumes, exact_sizes=exact_sizes)
         self._binder = Binder(handle, self._claims, self._volumes, min(float(timeout_s), _LONGEST_WAIT_S))
 
     # --- the scheduling cycle ----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 Filter.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/binder.go` (checkVolumeProvisions, hasEnoughCapacity)
-and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.36.
+and `pkg/apis/core/v1/helper/helpers.go` (MatchTopologySelectorTerms), v1.38.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from berth_sdk.errors import SelectorError
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node_selectors import NodeSelector, NodeSelectorTerm
-from berth_sdk.quantity import NANO, whole_value
+from berth_sdk.quantity import nano_value, whole_value, wrapped_value
 from berth_sdk.selectors import LabelSelector
 from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
@@ -34,11 +34,16 @@ _MORE_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity. `limit`: the largest volume, in bytes. `total`: the free space, in bytes."""
+    """A CSIStorageCapacity. `limit_nano`: the largest volume, in billionths of a byte; None: not set. `total`:
+    the free space, in bytes. `limit_wrapped`, `total_wrapped`: the same in bytes as kube-scheduler before 1.38
+    counts them (`wrapped_value`).
+    """
 
     class_name: str
-    limit: int | None
+    limit_nano: int | None
+    limit_wrapped: int
     total: int
+    total_wrapped: int
     topology: Late[NodeSelector]
 
     @staticmethod
@@ -50,8 +55,10 @@ class Capacity:
         topology = raw.get("nodeTopology")
         return Capacity(
             raw.get("storageClassName") or "",
-            volume_limit(item),
+            limit_nano(item),
+            wrapped_value(_limit(item) or 0),
             whole_value(raw.get("capacity") or 0),
+            wrapped_value(raw.get("capacity") or 0),
             _NO_NODE if topology is None else Late(lambda: _topology(topology)),
         )
 
@@ -64,28 +71,37 @@ def _topology(raw: Mapping[str, Any]) -> Work[NodeSelector]:
     return NodeSelector((NodeSelectorTerm(labels),))
 
 
-def volume_limit(item: KubeObject) -> int | None:
-    """Return the largest volume that a CSIStorageCapacity allows, in bytes. None: the object does not set
-    it.
+def limit_nano(item: KubeObject) -> int | None:
+    """Return the largest volume that a CSIStorageCapacity allows, in billionths of a byte. None: the object
+    does not set it.
     """
+    limit = _limit(item)
+    return None if limit is None else nano_value(limit)
+
+
+def _limit(item: KubeObject) -> Any:
     limit = item.get("maximumVolumeSize")
-    limit = item.get("capacity") if limit is None else limit
-    return None if limit is None else whole_value(limit)
+    return item.get("capacity") if limit is None else limit
 
 
 @dataclass(slots=True)
 class _Pools:
-    """The capacities of one class, by namespace and name."""
+    """The capacities of one class, by namespace and name. `sizes`: the different limits, smallest first.
+    `ranks`: the place of each item's limit among these; -1 where the item has none.
+    """
 
     items: list[Capacity]
-    limits: NDArray[np.int64]
+    sizes: list[int]
+    ranks: NDArray[np.int64]
     groups: NDArray[np.int64]
 
 
 class Provisioning:
     """The classes and capacities of all nodes. Call `catch_up` first, in every call that reads them."""
 
-    def __init__(self, handle: Handle, classes: Records[StorageClass]) -> None:
+    def __init__(self, handle: Handle, classes: Records[StorageClass], *, exact: bool = True) -> None:
+        """`exact`: sizes compare exactly; False: as 64 bits hold them."""
+        self._exact = exact
         self._classes = classes
         self._drivers = Records(handle, CSI_DRIVERS, tracks_capacity)
         self._capacities = Records(handle, CSI_CAPACITIES, Capacity.of)
@@ -144,7 +160,8 @@ class Provisioning:
         pools = self._pools.get(storage_class.name)
         if pools is None:
             return [], np.full(count, -1, dtype=np.int64)
-        numbers = np.flatnonzero(pools.limits >= -(-claim.requested_nano // NANO)).astype(np.int64)
+        least = bisect_left(pools.sizes, claim.requested_nano if self._exact else claim.requested_wrapped)
+        numbers = np.flatnonzero(pools.ranks >= least).astype(np.int64)
         codes = pools.groups.take(numbers)
         return pools.items, first_reached(numbers, codes, self._groups, positions, (), count)
 
@@ -165,9 +182,16 @@ class Provisioning:
 
     def _pool(self, keys: list[Key]) -> _Pools:
         items = [item for key in keys if (item := self._capacities.get(key[1], key[0])) is not None]
+        limits = [
+            None if item.limit_nano is None else item.limit_nano if self._exact else item.limit_wrapped
+            for item in items
+        ]
+        sizes = sorted({limit for limit in limits if limit is not None})
+        rank_of = {size: rank for rank, size in enumerate(sizes)}
         return _Pools(
             items,
-            np.array([-1 if item.limit is None else item.limit for item in items], dtype=np.int64),
+            sizes,
+            np.array([-1 if limit is None else rank_of[limit] for limit in limits], dtype=np.int64),
             np.array([self._groups.code_of(item.topology.value) for item in items], dtype=np.int64),
         )
 

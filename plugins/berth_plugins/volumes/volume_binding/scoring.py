@@ -1,6 +1,9 @@
 """How full the volumes of a pod would be -> score. Called at Score, with the gate StorageCapacityScoring.
 
-Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.37.
+Sums and products are 64 bits wide, and wrap, as in kube-scheduler: a full volume of 2^63 bytes may count as an
+empty one.
+
+Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ from berth_sdk.status import MAX_NODE_SCORE
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer, maps
-from berth_plugins.node_resources.strategies import check_shape, ratio_of_shape
+from berth_plugins.args.gates import EXACT_VOLUME_SIZES, is_on
+from berth_plugins.node_resources.strategies import check_shape, ratio_of_shape, wrapped_percent
+from berth_plugins.volumes.records import Claim, Volume
 from berth_plugins.volumes.volume_binding.finding import Found
+from berth_plugins.volumes.volume_binding.provisioning import Capacity
 
 DEFAULT_SHAPE: Final = ((0, 10), (100, 0))
 _MAX_SHAPE_SCORE: Final = 10
+_MAX_INT64: Final = 2**63 - 1
 Numbers = NDArray[np.int64]
 
 
@@ -28,6 +35,7 @@ class CapacityScore:
 
     def __init__(self, args: Mapping[str, Any], findings: Findings) -> None:
         """Errors go to `findings`. Raises PluginArgsError for values of a wrong type."""
+        self._exact_sizes = is_on(args, EXACT_VOLUME_SIZES, default=True)
         points = [
             (
                 integer(item, "utilization", f"shape[{i}].utilization"),
@@ -50,23 +58,31 @@ class CapacityScore:
         for match in found.matches:
             has = match.numbers >= 0
             static |= has
-            needed = _bytes(match.claim.requested_nano or 0)
             for number in np.unique(match.numbers[has]).tolist():
                 volume = match.volumes[number]
                 here = match.numbers == number
                 its = classes[volume.class_name]
-                its.ask(here, needed)
-                its.room += here * np.int64(_bytes(volume.capacity_nano))
+                its.ask(here, self._requested(match.claim))
+                its.room += here * np.int64(self._capacity(volume))
         for provision in found.provisions:
             if provision.numbers is None:
                 continue
             here = provision.needed & ~static
             its = classes[provision.claim.class_name]
-            its.ask(here, _bytes(provision.claim.requested_nano or 0))
-            totals = np.array([pool.total for pool in provision.pools] or [0], dtype=np.int64)
+            its.ask(here, self._requested(provision.claim))
+            totals = np.array([self._total(pool) for pool in provision.pools] or [0], dtype=np.int64)
             # Free space counts once per class, for any number of claims.
             its.room = np.where(here, totals.take(np.maximum(provision.numbers, 0)), its.room)
         return self._mean(list(classes.values()), count)
+
+    def _requested(self, claim: Claim) -> int:
+        return _bytes(claim.requested_nano or 0) if self._exact_sizes else claim.requested_wrapped
+
+    def _capacity(self, volume: Volume) -> int:
+        return _bytes(volume.capacity_nano) if self._exact_sizes else volume.capacity_wrapped
+
+    def _total(self, pool: Capacity) -> int:
+        return pool.total if self._exact_sizes else pool.total_wrapped
 
     def _mean(self, classes: Sequence[_Class], count: int) -> Numbers:
         total = np.zeros(count, dtype=np.int64)
@@ -74,7 +90,9 @@ class CapacityScore:
         for its in classes:
             empty = its.room == 0
             # A class without any room counts as full.
-            score = self._ratio(np.where(empty, 2, its.requested), np.where(empty, 1, its.room))
+            score = self._ratio(
+                wrapped_percent, np.where(empty, 2, its.requested), np.where(empty, 1, its.room)
+            )
             total += np.where(its.used, score, 0)
             counted += its.used
         divisor = np.maximum(counted, 1)
@@ -97,4 +115,4 @@ class _Class:
 
 
 def _bytes(nano: int) -> int:
-    return -(-nano // NANO)
+    return min(-(-nano // NANO), _MAX_INT64)
