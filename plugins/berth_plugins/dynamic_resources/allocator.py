@@ -64,7 +64,7 @@ class Allocator:
         self.classes = DeviceClasses(lambda: handle.objects(CLASSES))
         taint_rules = TaintRules(handle.objects(TAINT_RULES) if rules.taint_rules else None)
         self.inventory = Inventory(handle.objects(SLICES), taint_rules, local_counters=rules.local_counters)
-        self.ledger = Ledger(self.claims, self.inventory.touch, time.monotonic)
+        self.ledger = Ledger(self.claims, self.inventory.touch, time.monotonic, full_names=rules.full_names)
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s

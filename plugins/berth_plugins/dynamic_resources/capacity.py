@@ -3,7 +3,7 @@
 Amounts are billionths.
 
 Source: KEP-5075;
-`dynamic-resource-allocation/structured/internal/incubating/consumable_capacity.go`, v1.37.
+`dynamic-resource-allocation/structured/internal/incubating/consumable_capacity.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -30,11 +30,33 @@ class AmountError(BerthError):
     """An amount that the scheduler cannot count."""
 
 
+def full_name(name: str, driver: str) -> str:
+    """Return the name with its domain: a name without one belongs to the domain of the driver."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def amounts_by_full_name(amounts: Mapping[str, int], driver: str) -> dict[str, int]:
+    """Return amounts by full name. Of two that mean the same, the one with the domain counts."""
+    by_name = {full_name(name, driver): amount for name, amount in amounts.items()}
+    return {name: amounts.get(name, amount) for name, amount in by_name.items()}
+
+
 def consumed(request: Request, device: Device, rules: Rules) -> dict[str, Amount]:
-    """Return the amount that the request takes of each capacity of the device. Raises AmountError."""
-    wanted = request.capacity or {}
+    """Return the amount that the request takes of each capacity of the device, by the names of the slice.
+    Raises AmountError.
+    """
+    wanted = _wanted(request, device, rules) or {}
     return {
-        name: _checked(name, wanted.get(name), capacity, rules) for name, capacity in device.capacity.items()
+        name: _checked(name, wanted.get(name), capacity, rules)
+        for name, capacity in _capacities(device, rules).items()
+    }
+
+
+def counted(amounts: Mapping[str, Amount], device: Device, rules: Rules) -> dict[str, int]:
+    """Return the amounts of `consumed` by the names under which `fits` looks for them."""
+    driver = device.id.driver
+    return {
+        full_name(name, driver) if rules.full_names else name: amount for name, (amount, _) in amounts.items()
     }
 
 
@@ -44,23 +66,65 @@ def fits(
     """Return True if the request's part is left beside the amounts `given` away and `chosen` in this
     search.
 
-    Raises AmountError for an amount that cannot be counted, if the rules are strict.
+    Raises AmountError for an amount that cannot be counted, if the rules are strict, and for a capacity that
+    is requested by both of its names.
     """
-    wanted = request.capacity or {}
-    if not wanted.keys() <= device.capacity.keys():
+    if _wanted(request, device, rules) is None:
         return False
     amounts = consumed(request, device, rules)
-    for name, capacity in device.capacity.items():
-        amount = amounts[name][0]
-        if _breaks_policy(amount, capacity, rules):
-            return False
-        if given.get(name, 0) + chosen.get(name, 0) + amount > capacity.nano:
+    capacities = _capacities(device, rules)
+    if any(_breaks_policy(amounts[name][0], capacity, rules) for name, capacity in capacities.items()):
+        return False
+    for name, capacity in capacities.items():
+        key = full_name(name, device.id.driver) if rules.full_names else name
+        if given.get(key, 0) + chosen.get(key, 0) + amounts[name][0] > capacity.nano:
             return False
     return True
 
 
+def _capacities(device: Device, rules: Rules) -> Mapping[str, Capacity]:
+    """Return the device's capacities. Of two that mean the same, only the one with the domain counts."""
+    known = device.capacity
+    if not rules.full_names or not any("/" in name for name in known):
+        return known
+    driver = device.id.driver
+    return {
+        name: capacity
+        for name, capacity in known.items()
+        if "/" in name or full_name(name, driver) not in known
+    }
+
+
+def _wanted(request: Request, device: Device, rules: Rules) -> Mapping[str, Amount] | None:
+    """Return the requested amounts by the device's names. None: the device lacks one of the capacities."""
+    wanted = request.capacity or {}
+    known = _capacities(device, rules)
+    if not rules.full_names:
+        return wanted if wanted.keys() <= known.keys() else None
+    if not wanted:
+        return wanted
+    driver = device.id.driver
+    names = {full_name(name, driver): name for name in known}
+    found: dict[str, Amount] = {}
+    asked: dict[str, str] = {}
+    # Sorted: the error for a name that is there twice does not depend on the order in the claim.
+    for name, amount in sorted(wanted.items()):
+        key = full_name(name, driver)
+        if key not in names:
+            return None
+        if key in asked:
+            short = key.partition("/")[2]
+            raise AmountError(f'capacity "{short}" requested both as "{asked[key]}" and as "{name}"')
+        asked[key] = name
+        found[names[key]] = amount
+    return found
+
+
 def _checked(name: str, wanted: Amount | None, capacity: Capacity, rules: Rules) -> Amount:
     try:
+        if rules.positive_requests and wanted is not None and wanted[0] < 0:
+            # The policy could round a negative request up to a valid one.
+            raise AmountError(f"capacity value is negative: request {wanted[1]}")
         amount = _consumed(wanted, capacity, rules)
         if rules.strict_amounts and amount[0] < 0:
             raise AmountError("capacity value is negative")

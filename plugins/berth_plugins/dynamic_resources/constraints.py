@@ -2,7 +2,7 @@
 different one.
 
 Source: `dynamic-resource-allocation/structured/internal/incubating/` (matchAttributeConstraint) and
-`constraint.go` (distinctAttributeConstraint), v1.36.
+`constraint.go` (distinctAttributeConstraint), v1.38.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ class Constraint(Protocol):
 class MatchAttribute:
     """All devices of the constraint have the attribute, with the same value."""
 
-    def __init__(self, requests: Sequence[str], attribute: str) -> None:
+    def __init__(
+        self, requests: Sequence[str], attribute: str, *, versions_without_build: bool = True
+    ) -> None:
         self._requests = requests
+        self._versions_without_build = versions_without_build
         self._attribute = attribute
         self._value: TypedValue | None = None
         self._count = 0
@@ -45,7 +48,7 @@ class MatchAttribute:
         raw = attribute_of(device, self._attribute)
         if raw is None:
             return False
-        value = _typed(raw)
+        value = _typed(raw, versions_without_build=self._versions_without_build)
         if self._count == 0:
             self._value = value
         elif value is None or value != self._value:
@@ -62,8 +65,11 @@ class MatchAttribute:
 class DistinctAttribute:
     """All devices of the constraint have the attribute, each with a different value."""
 
-    def __init__(self, requests: Sequence[str], attribute: str) -> None:
+    def __init__(
+        self, requests: Sequence[str], attribute: str, *, versions_without_build: bool = True
+    ) -> None:
         self._requests = requests
+        self._versions_without_build = versions_without_build
         self._attribute = attribute
         self._values: list[TypedValue | None] = []
 
@@ -74,7 +80,7 @@ class DistinctAttribute:
         raw = attribute_of(device, self._attribute)
         if raw is None:
             return False
-        value = _typed(raw)
+        value = _typed(raw, versions_without_build=self._versions_without_build)
         if self._values and (value is None or value in self._values):
             return False
         self._values.append(value)
@@ -86,17 +92,19 @@ class DistinctAttribute:
             self._values.pop()
 
 
-def constraints_of(spec: Mapping[str, Any]) -> list[Constraint]:
+def constraints_of(spec: Mapping[str, Any], *, versions_without_build: bool = True) -> list[Constraint]:
     """Return the constraints of a claim, without devices. Raises ValueError with the place of a constraint of
-    another kind.
+    another kind. `versions_without_build`: versions that differ in their build part are equal, as semver says.
     """
     made: list[Constraint] = []
     for i, raw in enumerate((spec.get("devices") or {}).get("constraints") or ()):
         requests = tuple(raw.get("requests") or ())
         if raw.get("matchAttribute") is not None:
-            made.append(MatchAttribute(requests, raw["matchAttribute"]))
+            match = raw["matchAttribute"]
+            made.append(MatchAttribute(requests, match, versions_without_build=versions_without_build))
         elif raw.get("distinctAttribute") is not None:
-            made.append(DistinctAttribute(requests, raw["distinctAttribute"]))
+            distinct = raw["distinctAttribute"]
+            made.append(DistinctAttribute(requests, distinct, versions_without_build=versions_without_build))
         else:
             raise ValueError(f"constraint #{i}: empty constraint (unsupported constraint type?)")
     return made
@@ -113,8 +121,11 @@ def attribute_of(device: Device, name: str) -> Mapping[str, Any] | None:
     return device.attributes.get(short) if slash and domain == device.id.driver else None
 
 
-def _typed(raw: Mapping[str, Any]) -> TypedValue | None:
+def _typed(raw: Mapping[str, Any], *, versions_without_build: bool) -> TypedValue | None:
     for kind in _KINDS:
         if raw.get(kind) is not None:
-            return kind, raw[kind]
+            value = raw[kind]
+            if kind == "version" and versions_without_build and isinstance(value, str):
+                value = value.partition("+")[0]
+            return kind, value
     return None

@@ -22,6 +22,7 @@ from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
 
+from berth_plugins.dynamic_resources.capacity import amounts_by_full_name
 from berth_plugins.dynamic_resources.claims import EXTENDED_ANNOTATION, allocation_of, results_of
 from berth_plugins.dynamic_resources.devices import DeviceId, PoolId
 
@@ -40,8 +41,8 @@ class Taking:
     shares: tuple[tuple[DeviceId, Mapping[str, int]], ...]
 
     @staticmethod
-    def of(allocation: Mapping[str, Any]) -> Taking:
-        """Read a claim's allocation. Access for administrators takes nothing."""
+    def of(allocation: Mapping[str, Any], *, full_names: bool = True) -> Taking:
+        """Read a claim's allocation. Access for administrators takes nothing. `full_names`: as in `Rules`."""
         devices: list[DeviceId] = []
         shares: list[tuple[DeviceId, Mapping[str, int]]] = []
         for result in results_of(allocation):
@@ -49,7 +50,10 @@ class Taking:
                 continue
             device = DeviceId(result.get("driver", ""), result.get("pool", ""), result.get("device", ""))
             if result.get("shareID"):
-                shares.append((device, _amounts(result.get("consumedCapacity") or {})))
+                amounts = _amounts(result.get("consumedCapacity") or {})
+                shares.append(
+                    (device, amounts_by_full_name(amounts, device.driver) if full_names else amounts)
+                )
             else:
                 devices.append(device)
         return Taking(tuple(devices), tuple(shares))
@@ -88,11 +92,19 @@ class _Pending:
 
 
 class Ledger:
-    """The devices in use. `touched`: called for every pool where something was taken or given back."""
+    """The devices in use. `touched`: called for every pool where something was taken or given back.
+    `full_names`: as in `Rules`.
+    """
 
     def __init__(
-        self, claims: ObjectReader, touched: Callable[[PoolId], None], now_s: Callable[[], float]
+        self,
+        claims: ObjectReader,
+        touched: Callable[[PoolId], None],
+        now_s: Callable[[], float],
+        *,
+        full_names: bool = True,
     ) -> None:
+        self._full_names = full_names
         self._claims = claims
         self._touched = touched
         self._now_s = now_s
@@ -166,7 +178,9 @@ class Ledger:
             pending = self._pending.get(key)
             if pending is None or not _is_shared(pending, promise, holder):
                 self._release(key)
-                pending = self._pending[key] = _Pending(promise, Taking.of(promise.allocation))
+                pending = self._pending[key] = _Pending(
+                    promise, Taking.of(promise.allocation, full_names=self._full_names)
+                )
                 if key not in self._stored:
                     self._add(pending.taking)
             pending.holders.add(holder)
@@ -248,7 +262,7 @@ class Ledger:
         if allocation is not None:
             # From here on only the claim counts.
             self._pending.pop(key, None)
-            self._stored[key] = Taking.of(allocation)
+            self._stored[key] = Taking.of(allocation, full_names=self._full_names)
             self._add(self._stored[key])
         elif pending is not None:
             self._add(pending.taking)

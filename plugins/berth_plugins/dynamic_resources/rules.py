@@ -12,10 +12,15 @@ from typing import Any, Final
 from berth_sdk.handle import ObjectReader
 
 from berth_plugins.args.gates import (
+    ALL_DEVICES_BY_NODE,
     ALL_WITH_FULL_DEVICES,
+    FULL_CAPACITY_NAMES,
     LOCAL_COUNTER_SLICES,
+    POSITIVE_CAPACITY_REQUESTS,
+    SHARES_EXCLUDE_WHOLE,
     SINGLE_DEVICE_CONFIG,
     STRICT_DEVICE_AMOUNTS,
+    VERSIONS_WITHOUT_BUILD,
     is_on,
 )
 from berth_plugins.dynamic_resources.devices import Device, DeviceTaint, Slice
@@ -33,7 +38,10 @@ class Rules:
     thousandths. `strict_amounts`: a count or an amount that cannot be counted ends the attempt.
     `all_with_full_devices`: a request for all devices needs those without room too. `local_counters`: a slice
     with counters is only for the nodes that it names. `single_config`: a claim's configuration is allocated
-    once. `of_groups`: groups of pods have claims, too. `binding_conditions`: devices that must be prepared
+    once. `all_by_node`: for a request for all devices, a bad pool excludes its nodes. `shares_exclude_whole`: a
+    device with a live share is not allocated as a whole. `full_names`: a capacity has one meaning with the
+    driver's name and without it. `positive_requests`: a request for a negative capacity ends the attempt.
+    `versions_without_build`: versions that differ in their build part are equal. `of_groups`: groups of pods have claims, too. `binding_conditions`: devices that must be prepared
     before a pod is bound are allocated, and PreBind waits for them.
     """
 
@@ -43,6 +51,11 @@ class Rules:
     all_with_full_devices: bool = True
     local_counters: bool = True
     single_config: bool = True
+    all_by_node: bool = True
+    shares_exclude_whole: bool = True
+    full_names: bool = True
+    positive_requests: bool = True
+    versions_without_build: bool = True
     of_groups: bool = False
     binding_conditions: bool = True
 
@@ -56,6 +69,11 @@ class Rules:
             all_with_full_devices=is_on(args, ALL_WITH_FULL_DEVICES, default=True),
             local_counters=is_on(args, LOCAL_COUNTER_SLICES, default=True),
             single_config=is_on(args, SINGLE_DEVICE_CONFIG, default=True),
+            all_by_node=is_on(args, ALL_DEVICES_BY_NODE, default=True),
+            shares_exclude_whole=is_on(args, SHARES_EXCLUDE_WHOLE, default=True),
+            full_names=is_on(args, FULL_CAPACITY_NAMES, default=True),
+            positive_requests=is_on(args, POSITIVE_CAPACITY_REQUESTS, default=True),
+            versions_without_build=is_on(args, VERSIONS_WITHOUT_BUILD, default=True),
             of_groups=is_on(args, "DRAWorkloadResourceClaims", default=False),
             binding_conditions=is_on(args, "DRADeviceBindingConditions", default=True)
             and is_on(args, "DRAResourceClaimDeviceStatus", default=True),

@@ -3,7 +3,7 @@
 Depth first over claims, requests and devices, in the order of pools, slices and devices. Within a request,
 each device comes after the one chosen before: combinations, not permutations.
 
-Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.37.
+Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_incubating.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject
 
 from berth_plugins.cel.pieces import count
-from berth_plugins.dynamic_resources.capacity import Amount, AmountError, consumed, fits
+from berth_plugins.dynamic_resources.capacity import Amount, AmountError, consumed, counted, fits
 from berth_plugins.dynamic_resources.constraints import Constraint, constraints_of
 from berth_plugins.dynamic_resources.devices import Device, DeviceId, PoolId
 from berth_plugins.dynamic_resources.inventory import Candidate, NodePool
@@ -166,7 +166,8 @@ class Search:
                 f" {MAX_DEVICES}"
             )
         try:
-            self._constraints.append(constraints_of(claim.spec))
+            without_build = self._rules.versions_without_build
+            self._constraints.append(constraints_of(claim.spec, versions_without_build=without_build))
         except ValueError as err:
             raise AllocationError(f"claim {claim.key}, {err}") from err
 
@@ -195,7 +196,8 @@ class Search:
         for pool in self._pools:
             for bad, word in ((pool.is_incomplete, "being updated"), (pool.is_invalid, "invalid")):
                 if bad:
-                    raise AllocationError(
+                    problem = NoAllocationHereError if self._rules.all_by_node else AllocationError
+                    raise problem(
                         f"{where}: asks for all devices, but resource pool {pool.pool.id} is currently {word}"
                     )
             for candidate in pool.candidates:
@@ -290,6 +292,12 @@ class Search:
             return not self._in_use.get(device.id, _NOBODY)[c]
         return not self._taken.is_taken(device.id) and not any(self._in_use.get(device.id, _NOBODY).values())
 
+    def _is_shared_elsewhere(self, request: Request, device: Device) -> bool:
+        """Return True for a device that was shareable once, and still has a share."""
+        if device.is_shareable or request.admin_access or not self._rules.shares_exclude_whole:
+            return False
+        return self._taken.is_shared(device.id) or device.id in self._shares
+
     def _admits(self, c: int, plan: _Plan, candidate: Candidate) -> bool:
         """Return True if selectors and node selection allow the device for the request."""
         if candidate.device.binding_conditions and not self._rules.binding_conditions:
@@ -329,6 +337,8 @@ class Search:
         request, device = plan.request, candidate.device
         if not self._is_free(c, request, device) or not self._has_room(c, request, device):
             return False
+        if self._is_shared_elsewhere(request, device):
+            return False
         is_first = not (self._taken.is_shared(device.id) or device.id in self._shares)
         consumes = device.consumes if is_first or not device.is_shareable else ()
         if consumes and not self._has_counters(pool, consumes):
@@ -347,7 +357,7 @@ class Search:
         if device.is_shareable:
             amounts = consumed(request, device, self._rules)
             share = self._shares.setdefault(device.id, Counter())
-            share.update({name: amount for name, (amount, _) in amounts.items()})
+            share.update(counted(amounts, device, self._rules))
             share[_SHARERS] += 1
         else:
             self._in_use.setdefault(device.id, Counter())[c] += 1
@@ -364,7 +374,7 @@ class Search:
             self._consume(pool, device.consumes, -1)
             return
         share = self._shares[device.id]
-        share.subtract({name: amount for name, (amount, _) in choice.amounts.items()})
+        share.subtract(counted(choice.amounts, device, self._rules))
         share[_SHARERS] -= 1
         if not share[_SHARERS]:
             del self._shares[device.id]
