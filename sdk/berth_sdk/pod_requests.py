@@ -3,7 +3,8 @@
 Sums are exact; only the final numbers are rounded.
 
 Source: component-helpers `resource/helpers.go` (PodRequests, AggregateContainerRequests) and kube-scheduler
-`framework/types.go` (calculateResource), v1.38, v1.37 and v1.36, with PodLevelResources and the gates of resizes on.
+`framework/types.go` (calculateResource), v1.38, v1.37 and v1.36, with PodLevelResources and the gates of
+resizes on.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ def _ceil(value: int, divisor: int) -> int:
 
 def wrapped_value(value: Quantity) -> int:
     """Return base units, rounded up, as `Value` of apimachinery gave them before v0.38: of an amount beyond
-    int64 its low 64 bits, or 0 where the text has at most 18 digits and a decimal suffix. Raises QuantityError.
+    int64 its low 64 bits, or 0 where the text has at most 18 digits and a decimal suffix. Raises
+    QuantityError.
 
     >>> wrapped_value("1500m"), wrapped_value("9223372036854775808"), wrapped_value("100E")
     (2, -9223372036854775808, 0)
@@ -109,8 +110,8 @@ def wrapped_value(value: Quantity) -> int:
         return 0  # a multiple of 2**64
     mantissa = int(whole + decimals)
     units = mantissa * 10**power if power >= 0 else -(-mantissa // 10**-power)
-    units = -units if sign == "-" else units
-    return (units + 2**63) % 2**64 - 2**63
+    low = (-units if sign == "-" else units) & (2**64 - 1)
+    return low - 2**64 if low > _MAX_INT64 else low
 
 
 def resource_units(resource: str, nano: int) -> int:

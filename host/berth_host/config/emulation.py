@@ -201,17 +201,33 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="`noderesources/fit.go`, getScorer",
     ),
     Difference(
+        name="VictimsByUid",
+        since="1.38",
+        rule="orders_victims_by_uid",
+        summary="Of victims with equal priority and start, the one with the smaller UID is more important.",
+        source="`framework/preemption/util.go`, podIdentityLess",
+    ),
+    Difference(
+        name="NodesWithoutVictims",
+        since="1.38",
+        rule="offers_nodes_without_victims",
+        summary="Preempting extenders get nodes without victims too; without extenders, such a node is no"
+        " error.",
+        source="kubernetes 135486",
+    ),
+    Difference(
         name="AllDevicesByNode",
         since="1.38",
         readers=frozenset({"DynamicResources"}),
-        summary="For a request for all devices, a pool that is being updated or is invalid excludes its nodes; it ended the attempt.",
+        summary="For a request for all devices, a pool that is updated or invalid excludes its nodes,"
+        " and does not end the attempt.",
         source="kubernetes 141898",
     ),
     Difference(
         name="SharesExcludeWholeUse",
         since="1.38",
         readers=frozenset({"DynamicResources"}),
-        summary="A device with a live share is not allocated as a whole, after its slice has forbidden shares.",
+        summary="A device with a live share is not allocated as a whole after its slice forbade shares.",
         source="kubernetes 140798",
     ),
     Difference(

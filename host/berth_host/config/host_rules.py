@@ -27,7 +27,7 @@ class HostRules:
     `retries_bind`: a Binding is sent again after an internal error, an unavailable service or a refused
     connection. `has_pod_groups`: the gate GenericWorkload brings pod groups as 1.37 has them.
 
-    Five rules are rows of the table in `emulation`, which sets them by version:
+    These rules are rows of the table in `emulation`, which sets them by version:
     `judges_group_trees`: pod groups as 1.38 has them. The trees of composite groups are checked and have
     conditions, a failed group names its parent and not the cause to its members, the gates of a group are
     called up to the first closed one, placements are tried in part, and the preemption of a group ranks nodes
@@ -37,6 +37,9 @@ class HostRules:
     `counts_empty_budgets`: a PodDisruptionBudget with an empty selector covers every pod of its namespace,
     and other budgets cover pods without labels.
     `scores_pod_level`: the pod's own requests count in the score of NodeResourcesFit, as in its filter.
+    `orders_victims_by_uid`: of equally important victims, the one with the smaller UID is more important.
+    `offers_nodes_without_victims`: preempting extenders are asked about nodes where in-process and served
+    filters need no victim, too; without such extenders, such a node is no error.
     `looks_before_binding`: a pod whose node somebody else filled after the choice goes back to the queue.
     """
 
@@ -53,6 +56,8 @@ class HostRules:
     ends_count_at_broken_budget: bool = True
     counts_empty_budgets: bool = True
     scores_pod_level: bool = False
+    orders_victims_by_uid: bool = False
+    offers_nodes_without_victims: bool = False
     looks_before_binding: bool = True
     judges_group_trees: bool = False
 

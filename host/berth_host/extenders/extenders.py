@@ -232,7 +232,8 @@ class Extenders:
     async def preempt(self, cycle: Cycle, victims: Victims, pods_on: VictimPods) -> Victims:
         """Return the candidates and victims that all extenders leave. Raises ExtenderError.
 
-        `pods_on`: the pods of a node in the snapshot.
+        A node without victims is passed on from extender to extender, until one names victims or omits the
+        node. `pods_on`: the pods of a node in the snapshot.
         """
         for client in self._preempters:
             if not victims:
@@ -247,7 +248,7 @@ class Extenders:
                 client.failed(verb, err, cycle, passed_over=_IGNORABLE if ignorable else "")
                 if not ignorable:
                     raise
-        return victims
+        return {name: found for name, found in victims.items() if found[0]}
 
     async def _preempt(
         self, client: ExtenderClient, cycle: Cycle, victims: Victims, pods_on: VictimPods
@@ -280,6 +281,8 @@ class Extenders:
                 raise ExtenderError(text, answers.INVALID)
             left[node_name] = (pods, meta.violations)
         for node_name in [name for name, (pods, _) in left.items() if not pods]:
+            if node_name in victims and not victims[node_name][0]:
+                continue
             if not settings.ignorable:
                 text = f'expected at least one victim pod on node "{node_name}"'
                 raise ExtenderError(text, answers.INVALID)

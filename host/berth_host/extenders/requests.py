@@ -61,7 +61,10 @@ class Bodies:
                 b'{"UID":%b}' % orjson.dumps(victim.uid) if by_uid else _victim_bytes(victim)
                 for victim in pods
             )
-            parts.append(b'%b:{"Pods":[%b],"NumPDBViolations":%d}' % (orjson.dumps(name), listed, violations))
+            pods_json = b"[%b]" % listed if pods else b"null"
+            parts.append(
+                b'%b:{"Pods":%b,"NumPDBViolations":%d}' % (orjson.dumps(name), pods_json, violations)
+            )
         by_node = b"{%b}" % b",".join(parts)
         full, meta = (b"null", by_node) if by_uid else (by_node, b"null")
         return b'{"Pod":%b,"NodeNameToVictims":%b,"NodeNameToMetaVictims":%b}' % (self.pod(pod), full, meta)

@@ -34,7 +34,7 @@ from berth_host.model.node_statuses import NodeStatuses
 from berth_host.preemption import selection
 from berth_host.preemption.budgets import Budget, Budgets, BudgetStore
 from berth_host.preemption.cross_node_units import victims_on
-from berth_host.preemption.dry_run import DryRun
+from berth_host.preemption.dry_run import NO_VICTIMS, DryRun
 from berth_host.preemption.eligibility import UNDER_WAY, ineligible_reason
 from berth_host.preemption.kept_outcomes import KeptOutcomes, Outcomes
 from berth_host.preemption.reprieve import TrialSnapshot
@@ -81,6 +81,9 @@ class Choice:
         return self.candidates.victims(place)
 
 
+_NO_PLACES: Final = np.zeros(0, dtype=np.intp)
+
+
 @dataclass(slots=True, eq=False)
 class Evaluation:
     """The result of an evaluation. `status`: SUCCESS, UNSCHEDULABLE with the reason, or an error.
@@ -95,6 +98,8 @@ class Evaluation:
     clear_nomination: bool = False
     potential: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     choice: Choice | None = None
+    without_victims: list[int] = field(default_factory=list)
+    """Rows of the potential nodes that need no victim for the filters: those that extenders may fill."""
 
     def result(self) -> PostFilterResult:
         """Return the evaluation as the answer of a PostFilter plugin."""
@@ -136,6 +141,7 @@ class Evaluator:
         self._chooser = chooser
         self._extenders = extenders
         self._budgets = Budgets(budgets, rules)
+        self._rules = rules
         self._pods = pods
         self.kept = KeptOutcomes()
 
@@ -172,22 +178,35 @@ class Evaluator:
     async def _choose(
         self, framework: Framework, cycle: Cycle, limits: SearchLimits, found: Evaluation
     ) -> Choice | None:
+        fills = self._rules.offers_nodes_without_victims and self._extenders.preempt_for(cycle.pod)
         search = _Search(
-            framework, cycle, found, self._budgets.read(), self.kept, self._units(cycle.nodes), self._snapshot
+            framework,
+            cycle,
+            found,
+            self._budgets.read(),
+            self.kept,
+            self._units(cycle.nodes),
+            self._snapshot,
+            self._rules,
+            fills=fills,
         )
         count = len(found.potential)
         offset, wanted = self._chooser.offset(count), limits.wanted(count)
         part = wanted + wanted // 4
         # The search most often ends early. A served plugin is still asked once about all nodes, because a
         # call costs more than rows do.
-        if 0 < 2 * part < count and not framework.has_served:
+        if 0 < 2 * part < count and not framework.has_served and not fills:
             candidates = await search.among(search.first_part(offset, wanted, part))
             kept, ended = selection.searched(candidates, offset, count, wanted)
             if ended:
                 return await self._best(cycle, found, candidates.take(np.sort(kept)))
         candidates = await search.among(np.arange(count))
-        if not len(candidates):
+        empty = np.sort(found.potential.searchsorted(np.asarray(found.without_victims, dtype=np.intp)))
+        if not len(candidates) and not (fills and len(empty)):
             return None
+        if fills and len(empty):
+            kept, empty = selection.searched_with_empty(candidates, empty, offset, count, wanted)
+            return await self._best(cycle, found, candidates.take(np.sort(kept)), np.sort(empty))
         kept, _ = selection.searched(candidates, offset, count, wanted)
         return await self._best(cycle, found, candidates.take(np.sort(kept)))
 
@@ -197,15 +216,23 @@ class Evaluator:
             return None
         return units_of(nodes.pods, self._snapshot.groups)
 
-    async def _best(self, cycle: Cycle, found: Evaluation, candidates: Candidates) -> Choice | None:
+    async def _best(
+        self,
+        cycle: Cycle,
+        found: Evaluation,
+        candidates: Candidates,
+        empty: NDArray[np.intp] = _NO_PLACES,
+    ) -> Choice | None:
         """Return the best of the candidates that the extenders leave; None if they leave none. Raises
-        ExtenderError.
+        ExtenderError. `empty`: the places of nodes without victims, which extenders may fill.
         """
         nodes, rows = cycle.nodes, found.potential
         if self._extenders.preempt_for(cycle.pod):
-            left = await self._extenders.preempt(
-                cycle, _by_node(nodes, rows, candidates), partial(_on, nodes)
-            )
+            victims = {
+                **_by_node(nodes, rows, candidates),
+                **{nodes.name(int(rows[place])): ((), 0) for place in empty.tolist()},
+            }
+            left = await self._extenders.preempt(cycle, victims, partial(_on, nodes))
             if not left:
                 found.status = NO_CANDIDATE
                 return None
@@ -228,7 +255,13 @@ class _Search:
         shared: KeptOutcomes,
         units: Units | None,
         snapshot: TrialSnapshot | None,
+        rules: HostRules,
+        *,
+        fills: bool,
     ) -> None:
+        """Make the search. `fills`: an extender may name victims for a node that needs none."""
+        self._rules = rules
+        self._fills = fills
         self._units = units
         self._snapshot = snapshot
         self._framework = framework
@@ -273,7 +306,14 @@ class _Search:
     async def _try(self, places: NDArray[np.intp]) -> None:
         cycle = self._cycle
         rows = self._found.potential[places]
-        victims = potential_victims(cycle.pod, cycle.nodes, rows, self._budgets, self._units)
+        victims = potential_victims(
+            cycle.pod,
+            cycle.nodes,
+            rows,
+            self._budgets,
+            self._units,
+            by_uid=self._rules.orders_victims_by_uid,
+        )
         wide = victims.reaches_further()
         if self._snapshot is not None and wide.any() and self._looks_further():
             # Trials move the rows of the table of pods, so the other nodes come first.
@@ -294,9 +334,16 @@ class _Search:
             self._outcomes.keep_for_now(self._slots[places])
 
     def _without_victims(self, row: int) -> None:
-        """Write the error about a node that no evictions are needed on."""
-        text = f'expected at least one victim pod on node "{self._cycle.nodes.name(row)}"'
+        """Write what the version says of a node that no evictions are needed on."""
+        self._found.without_victims.append(row)
         statuses = self._found.statuses
+        if self._rules.offers_nodes_without_victims:
+            statuses.groups[row] = statuses.group_of(NO_VICTIMS)
+            if self._fills:
+                # Outcomes that are kept for equal preemptors do not name these nodes.
+                self._outcomes.keep_for_now(self._cycle.nodes.slots[[row]])
+            return
+        text = f'expected at least one victim pod on node "{self._cycle.nodes.name(row)}"'
         statuses.groups[row] = statuses.group_of(Status.error(text))
 
     def _looks_further(self) -> bool:

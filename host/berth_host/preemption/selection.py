@@ -7,7 +7,7 @@ v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -151,6 +151,21 @@ def searched(candidates: Candidates, offset: int, count: int, wanted: int) -> tu
         end = len(turned)
     found, harmless = turned[:end], harmless[:end]
     return np.concatenate([found[harmless][:wanted], found[~harmless][:wanted]]), ended
+
+
+def searched_with_empty(
+    candidates: Candidates, empty: NDArray[np.intp], offset: int, count: int, wanted: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the candidates, and of the places `empty` those, that a search as `searched` makes finds. A node
+    without victims counts as a candidate that breaks no budget.
+    """
+    places = np.concatenate([candidates.places, empty])
+    order = np.argsort(places)
+    violations = np.concatenate([candidates.violations, np.zeros(len(empty), dtype=np.int64)])
+    none = nobody()
+    together = replace(none, places=places[order], violations=violations[order])
+    kept = order[searched(together, offset, count, wanted)[0]]
+    return kept[kept < len(candidates)], empty[kept[kept >= len(candidates)] - len(candidates)]
 
 
 def best(candidates: Candidates) -> NDArray[np.intp]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from berth_sdk.pod import Pod
@@ -97,18 +98,22 @@ def potential_victims(
     candidates: NDArray[np.intp],
     budgets: Sequence[Budget],
     units: Units | None = None,
+    *,
+    by_uid: bool = False,
 ) -> PotentialVictims:
     """Return the units of lower priority than `pod` on the nodes `candidates` (ascending snapshot rows).
 
-    `units` None: each pod is a unit.
+    `units` None: each pod is a unit. `by_uid`: of equally important units, the one whose first pod has the
+    smaller UID is more important.
     """
     if units is not None:
-        return _potential_units(pod, nodes, candidates, budgets, units)
+        return _potential_units(pod, nodes, candidates, budgets, units, by_uid=by_uid)
     pods = nodes.pods
     rows, owner = _pods_below(pods.priority, pod.priority, nodes, candidates)
     # A pod that has not started counts as starting now: later than all others.
     start_s = started_s(pods, rows)
-    order = np.lexsort((start_s, -pods.priority.take(rows), owner))
+    keys = (start_s, -pods.priority.take(rows), owner)
+    order = np.lexsort((_uid_ranks(pods, rows, keys), *keys)) if by_uid else np.lexsort(keys)
     rows, owner = rows[order], owner[order]
     starts = owner.searchsorted(np.arange(len(candidates) + 1))
     breaks = violating(budgets, pods, rows, starts) if budgets else np.zeros(len(rows), dtype=np.bool_)
@@ -120,7 +125,13 @@ def potential_victims(
 
 
 def _potential_units(
-    pod: Pod, nodes: NodeTable, candidates: NDArray[np.intp], budgets: Sequence[Budget], units: Units
+    pod: Pod,
+    nodes: NodeTable,
+    candidates: NDArray[np.intp],
+    budgets: Sequence[Budget],
+    units: Units,
+    *,
+    by_uid: bool,
 ) -> PotentialVictims:
     pods = nodes.pods
     rows, owner = _pods_below(units.priority.take(units.of_pod), pod.priority, nodes, candidates)
@@ -130,7 +141,9 @@ def _potential_units(
     )
     unit, entry_owner = units.of_pod.take(rows[first]), owner[first]
     # Between equally important units the order of the rows decides, as between pods.
-    order = np.lexsort((rows[first], *units.importance(unit), entry_owner))
+    sorted_by = (*units.importance(unit), entry_owner)
+    tied_by = _uid_ranks(pods, rows[first], sorted_by) if by_uid else rows[first]
+    order = np.lexsort((tied_by, *sorted_by))
     starts = entry_owner[order].searchsorted(np.arange(len(candidates) + 1))
     violations = _violations(units, unit[order], budgets, starts)
     importance = np.arange(len(order))
@@ -145,6 +158,22 @@ def _potential_units(
     return PotentialVictims(
         pods, rows[by_entry], starts, violations, importance, UnitPods(units, unit[order], here)
     )
+
+
+def _uid_ranks(pods: PodTable, rows: NDArray[np.intp], keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """Return intp[v]: the place of each pod's UID among the UIDs of pods with equal `keys`; 0 for the
+    others.
+    """
+    ranks = np.zeros(len(rows), dtype=np.intp)
+    order = np.lexsort(tuple(keys))
+    same = np.ones(max(len(rows) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        ordered = key[order]
+        same &= ordered[1:] == ordered[:-1]
+    tied = order[np.flatnonzero(np.append(same, False) | np.append(False, same))] if len(rows) else order
+    uids = np.asarray([pod.uid for pod in pods.several(rows[tied])], dtype=object)
+    ranks[tied[np.argsort(uids, kind="stable")]] = np.arange(len(tied))
+    return ranks
 
 
 def _violations(

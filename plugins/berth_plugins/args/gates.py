@@ -51,16 +51,16 @@ QUORUM_OF_TREES = "QuorumOfTrees"
 NAMED_DOMAINS = "NamedTopologyDomains"
 """1.38: nodes whose topology label is empty make no domain for a pod group."""
 EMPTY_SPREAD_SELECTORS = "EmptySpreadSelectors"
-"""1.38, and a mend of this build: an empty `labelSelector` of a topology spread constraint counts every pod of the
-namespace. Off: it counts none, so the constraint has no effect.
+"""1.38, and a mend of this build: an empty `labelSelector` of a topology spread constraint counts every pod
+of the namespace. Off: it counts none, so the constraint has no effect.
 """
 EXACT_SCORES = "ExactScores"
-"""1.38, and a mend of this build: scores of amounts that leave int64 when they are added or multiplied are exact.
-Off: the amounts wrap.
+"""1.38, and a mend of this build: scores of amounts that leave int64 when they are added or multiplied are
+exact. Off: the amounts wrap.
 """
 EXACT_VOLUME_SIZES = "ExactVolumeSizes"
-"""1.38, and a mend of this build: the size of a claim and a capacity compare exactly. Off: sizes of 2**63 bytes
-and more wrap.
+"""1.38, and a mend of this build: the size of a claim and a capacity compare exactly. Off: sizes of 2**63
+bytes and more wrap.
 """
 ATTACHED_ONCE = "AttachedVolumesCountOnce"
 """A mend of this build: a volume that is still attached to a node needs no further room there. Off: it counts

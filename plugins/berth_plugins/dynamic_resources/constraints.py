@@ -94,7 +94,7 @@ class DistinctAttribute:
 
 def constraints_of(spec: Mapping[str, Any], *, versions_without_build: bool = True) -> list[Constraint]:
     """Return the constraints of a claim, without devices. Raises ValueError with the place of a constraint of
-    another kind. `versions_without_build`: versions that differ in their build part are equal, as semver says.
+    another kind. `versions_without_build`: versions that differ in their build part are equal, as in semver.
     """
     made: list[Constraint] = []
     for i, raw in enumerate((spec.get("devices") or {}).get("constraints") or ()):

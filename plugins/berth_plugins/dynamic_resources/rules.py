@@ -38,11 +38,12 @@ class Rules:
     thousandths. `strict_amounts`: a count or an amount that cannot be counted ends the attempt.
     `all_with_full_devices`: a request for all devices needs those without room too. `local_counters`: a slice
     with counters is only for the nodes that it names. `single_config`: a claim's configuration is allocated
-    once. `all_by_node`: for a request for all devices, a bad pool excludes its nodes. `shares_exclude_whole`: a
-    device with a live share is not allocated as a whole. `full_names`: a capacity has one meaning with the
+    once. `all_by_node`: for a request for all devices, a bad pool excludes its nodes. `shares_exclude_whole`:
+    a device with a live share is not allocated as a whole. `full_names`: a capacity has one meaning with the
     driver's name and without it. `positive_requests`: a request for a negative capacity ends the attempt.
-    `versions_without_build`: versions that differ in their build part are equal. `of_groups`: groups of pods have claims, too. `binding_conditions`: devices that must be prepared
-    before a pod is bound are allocated, and PreBind waits for them.
+    `versions_without_build`: versions that differ in their build part are equal. `of_groups`: groups of pods
+    have claims, too. `binding_conditions`: devices that must be prepared before a pod is bound are allocated,
+    and PreBind waits for them.
     """
 
     taint_rules: bool = True

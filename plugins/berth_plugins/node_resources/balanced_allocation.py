@@ -78,7 +78,7 @@ class NodeResourcesBalancedAllocation(Plugin):
         # Without the pod and with it, float64[2, k, n].
         requested = nodes.requested_of(names) + amounts
         if requested.size and requested.min() < 0:
-            # Both amounts are at least 0, so only a sum that left int64 is negative. Such a sum fills any node.
+            # Both amounts are at least 0, so only a sum that left int64 is negative. It fills any node.
             requested = np.where(requested < 0, _MAX_INT64, requested)
         fractions = np.minimum(requested / allocatable, 1.0)
         without, filled = _balance(fractions, offered)

@@ -42,8 +42,8 @@ RATIO: Final = "RequestedToCapacityRatio"
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """A strategy of scoring. `resources`: (name, weight) in configured order. `only_positive`: resources with
-    score 0 do not count in the mean, which is then rounded instead of truncated. `wraps`: amounts wrap at int64,
-    as in kube-scheduler before 1.38; where the result is no score, the exact one takes its place.
+    score 0 do not count in the mean, which is then rounded instead of truncated. `wraps`: amounts wrap at
+    int64, as in kube-scheduler before 1.38; where the result is no score, the exact one takes its place.
     """
 
     resources: tuple[tuple[str, int], ...]
@@ -56,8 +56,8 @@ class Strategy:
     ) -> Column:
         """Return int64[count], the weighted mean of the scores of k resources.
 
-        `used`, `allocatable`: int64[k, count]; `added`: int64[k, 1]. A resource that a node does not offer does
-        not count for the node. A node that offers none of them scores 0.
+        `used`, `allocatable`: int64[k, count]; `added`: int64[k, 1]. A resource that a node does not offer
+        does not count for the node. A node that offers none of them scores 0.
         """
         if not weights:
             return np.zeros(count, dtype=np.int64)

@@ -83,8 +83,8 @@ _ANY_VOLUME: Final = Late.known(Selection())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A PersistentVolumeClaim. `requested_nano` None: it requests no storage. `selected_node` None: it has no
-    such annotation. `owner_uid`: its controller. `selection`: the volumes that it can get. `requested_wrapped`:
-    its bytes as kube-scheduler before 1.38 counts them (`wrapped_value`).
+    such annotation. `owner_uid`: its controller. `selection`: the volumes that it can get.
+    `requested_wrapped`: its bytes as kube-scheduler before 1.38 counts them (`wrapped_value`).
     """
 
     ref: ObjectRef

@@ -34,9 +34,9 @@ _MORE_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity. `limit_nano`: the largest volume, in billionths of a byte; None: not set. `total`:
-    the free space, in bytes. `limit_wrapped`, `total_wrapped`: the same in bytes as kube-scheduler before 1.38
-    counts them (`wrapped_value`).
+    """A CSIStorageCapacity. `limit_nano`: the largest volume, in billionths of a byte; None: not set.
+    `total`: the free space, in bytes. `limit_wrapped`, `total_wrapped`: the same in bytes as kube-scheduler
+    before 1.38 counts them (`wrapped_value`).
     """
 
     class_name: str

@@ -1,7 +1,7 @@
 """How full the volumes of a pod would be -> score. Called at Score, with the gate StorageCapacityScoring.
 
-Sums and products are 64 bits wide, and wrap, as in kube-scheduler: a full volume of 2^63 bytes may count as an
-empty one.
+Sums and products are 64 bits wide, and wrap, as in kube-scheduler: a full volume of 2^63 bytes may count as
+an empty one.
 
 Source: `pkg/scheduler/framework/plugins/volumebinding/{volume_binding,scorer}.go`, v1.38.
 """
