@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, ResolvedProfile
-from berth_host.config.default_plugins import ALL_POINTS
+from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
 
@@ -86,6 +86,6 @@ def _enabled(profile: ResolvedProfile, name: str, where: str) -> ResolvedProfile
             *profile.plugins_at(point),
             *([EnabledPlugin(name=name, weight=1 if point == _SCORE else 0)] if point in points else ()),
         )
-        for point in ALL_POINTS
+        for point in EXTENSION_POINTS
     }
     return replace(profile, plugins={point: found for point, found in listed.items() if found})

@@ -117,8 +117,8 @@ class ExtensionPoint(IntEnum):
     PLACEMENT_GENERATE = _point(14, "placement_generate", assembled=13)
     PLACEMENT_SCORE = _point(15, "placement_score", assembled=14)
     NORMALIZE_PLACEMENT_SCORE = _point(16, "normalize_placements", part_of=PLACEMENT_SCORE)
-    PLACEMENT_FEASIBLE = _point(17, "placement_feasible")
-    POD_GROUP_POST_FILTER = _point(18, "pod_group_post_filter", assembled=15)
+    PLACEMENT_FEASIBLE = _point(17, "placement_feasible", assembled=15)
+    POD_GROUP_POST_FILTER = _point(18, "pod_group_post_filter", assembled=16)
 
     def __new__(
         cls,

@@ -110,7 +110,7 @@ def wrapped_value(value: Quantity) -> int:
         return 0  # a multiple of 2**64
     mantissa = int(whole + decimals)
     units = mantissa * 10**power if power >= 0 else -(-mantissa // 10**-power)
-    low = (-units if sign == "-" else units) & (2**64 - 1)
+    low: int = (-units if sign == "-" else units) & (2**64 - 1)
     return low - 2**64 if low > _MAX_INT64 else low
 
 

@@ -11,7 +11,7 @@ import berth_sdk.extension_points
 import pytest
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
-from berth_host.config.default_plugins import ALL_POINTS, EXTENSION_POINTS, UNLISTED_POINTS, WEIGHTED_POINTS
+from berth_host.config.default_plugins import EXTENSION_POINTS, WEIGHTED_POINTS
 from berth_sdk.extension_points import METHODS, ExtensionPoint
 
 LAST_ROW = "    POD_GROUP_POST_FILTER = _point("
@@ -28,7 +28,7 @@ exec(compile(source.replace(last, row + last), spec.origin, "exec"), vars(module
 
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
-from berth_host.config.default_plugins import ALL_POINTS, POINT_INTERFACES, UNLISTED_POINTS, WEIGHTED_POINTS
+from berth_host.config.default_plugins import EXTENSION_POINTS, POINT_INTERFACES, WEIGHTED_POINTS
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.rpc.call import keys_of
 from berth_host.rpc.calls import _told
@@ -39,8 +39,8 @@ times = SchedulerMetrics().points("default-scheduler")
 class Made:
     def pre_try(self): ...
 print(json.dumps({
-    "interface": POINT_INTERFACES.get("preTry"), "all": "preTry" in ALL_POINTS,
-    "unlisted": "preTry" in UNLISTED_POINTS, "weighted": WEIGHTED_POINTS.get("filter"),
+    "interface": POINT_INTERFACES.get("preTry"), "all": "preTry" in EXTENSION_POINTS,
+    "weighted": WEIGHTED_POINTS.get("filter"),
     "sets": "preTry" in PLUGIN_SETS, "rule": POINT_RULES["preTry"].config_point,
     "rpc": call.rpc, "keys": call.keys, "deadline_s": call.default_deadline_s,
     "timed": len(times.at), "derived": point in module.points_of(Made),
@@ -59,10 +59,9 @@ def with_row(row: str) -> dict[str, Any]:
 
 
 def test_new_point_with_a_list_is_one_row() -> None:
-    assert with_row('    PRE_TRY = _point(19, "pre_try", assembled=16)\n') == {
+    assert with_row('    PRE_TRY = _point(19, "pre_try", assembled=17)\n') == {
         "interface": "PreTryPlugin",
         "all": True,
-        "unlisted": False,
         "weighted": None,
         "sets": True,
         "rule": "preTry",
@@ -75,15 +74,13 @@ def test_new_point_with_a_list_is_one_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "unlisted", "weighted", "keys"),
-    [("", True, None, ["preTry"]), (", part_of=FILTER", False, "filter", ["preTry", "filter"])],
+    ("column", "weighted", "keys"),
+    [("", None, ["preTry"]), (", part_of=FILTER", "filter", ["preTry", "filter"])],
     ids=["without a list", "part of another point"],
 )
-def test_column_says_where_a_point_has_its_list(
-    column: str, unlisted: bool, weighted: str | None, keys: list[str]
-) -> None:
+def test_column_says_where_a_point_has_its_list(column: str, weighted: str | None, keys: list[str]) -> None:
     found = with_row(f'    PRE_TRY = _point(19, "pre_try"{column})\n')
-    assert (found["interface"], found["sets"], found["unlisted"]) == (None, False, unlisted)
+    assert (found["interface"], found["sets"]) == (None, False)
     assert (found["weighted"], found["keys"]) == (weighted, keys)
 
 
@@ -91,15 +88,22 @@ def test_lists_that_kube_scheduler_shows_are_in_its_order() -> None:
     assert (
         *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve"),
         *("permit", "preBind", "bind", "postBind", "multiPoint"),
-        *("placementGenerate", "placementScore", "podGroupPostFilter"),
+        *("placementGenerate", "placementScore", "placementFeasible", "podGroupPostFilter"),
     ) == PLUGIN_SETS
     assert (
         *("preFilter", "filter", "postFilter", "reserve", "preScore", "score", "preBind", "bind", "postBind"),
-        *("permit", "preEnqueue", "queueSort", "placementGenerate", "placementScore", "podGroupPostFilter"),
+        *(
+            "permit",
+            "preEnqueue",
+            "queueSort",
+            "placementGenerate",
+            "placementScore",
+            "placementFeasible",
+            "podGroupPostFilter",
+        ),
     ) == EXTENSION_POINTS
-    assert UNLISTED_POINTS == ("placementFeasible",)
     assert WEIGHTED_POINTS == {"score": "score", "placementScore": "placement score"}
-    assert set(ALL_POINTS) <= set(POINT_RULES)
+    assert set(EXTENSION_POINTS) <= set(POINT_RULES)
 
 
 def test_every_point_has_its_number_and_its_methods() -> None:

@@ -1,4 +1,4 @@
-"""The recorded decisions of kube-scheduler 1.36 and 1.37, and the tool that replays them."""
+"""The recorded decisions of kube-scheduler 1.36, 1.37 and 1.38, and the tool that replays them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ from support.decision_records import first_difference, read_records
 from support.served import default_plugin_server
 
 GOLDEN = Path(__file__).parent / "golden"
-GOLDEN_1_37 = Path(__file__).parent / "golden_1.37"
+LATER = {version: Path(__file__).parent / f"golden_{version}" for version in ("1.37", "1.38")}
 CATEGORIES = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN.glob("*.jsonl.gz"))
 EVERY = 8
 """`make test` replays the first record of so many with all plugins served; `make test-all` replays all."""
-CATEGORIES_1_37 = sorted(file.name.removesuffix(".jsonl.gz") for file in GOLDEN_1_37.glob("*.jsonl.gz"))
+CATEGORIES_OF = [
+    (version, file.name.removesuffix(".jsonl.gz"))
+    for version, golden in LATER.items()
+    for file in sorted(golden.glob("*.jsonl.gz"))
+]
 QUICK = 2
-"""Of each category of 1.37, the number of records that every run of the tests replays."""
+"""Of each category of a later version, the number of records that every run of the tests replays."""
 Json = dict[str, Any]
 
 
@@ -123,40 +127,52 @@ def test_host_decides_the_same_with_all_plugins_remote(category: str, every: int
     assert done.total.identical == len(records) > 0
 
 
-def assert_decides_as_1_37(records: list[Json], endpoint: str) -> None:
-    done = replay(records, endpoint, emulated_version="1.37")
+def assert_decides_as(version: str, records: list[Json], endpoint: str) -> None:
+    done = replay(records, endpoint, emulated_version=version)
     assert done.total.first_difference is None
     assert done.total.identical == len(records) > 0
 
 
-def test_every_category_of_1_37_is_here() -> None:
-    assert sum(len(records_of(category, GOLDEN_1_37)) for category in CATEGORIES_1_37) == 90
-    assert {name for name in CATEGORIES_1_37 if not name.startswith("v137-")} < set(CATEGORIES)
+@pytest.mark.parametrize(("version", "count"), [("1.37", 90), ("1.38", 91)])
+def test_every_category_of_a_later_version_is_here(version: str, count: int) -> None:
+    categories = [category for of, category in CATEGORIES_OF if of == version]
+    assert sum(len(records_of(category, LATER[version])) for category in categories) == count
+    new = f"v{version.replace('.', '')}-"
+    assert {name for name in categories if not name.startswith(new)} < set(CATEGORIES)
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("category", CATEGORIES_1_37)
-def test_host_decides_as_1_37(category: str, plugin_server: str) -> None:
-    records = records_of(category, GOLDEN_1_37)[:QUICK]
+@pytest.mark.parametrize(("version", "category"), CATEGORIES_OF)
+def test_host_decides_as_a_later_version(version: str, category: str, plugin_server: str) -> None:
+    records = records_of(category, LATER[version])[:QUICK]
     for endpoint in ("", plugin_server):
-        assert_decides_as_1_37(records, endpoint)
+        assert_decides_as(version, records, endpoint)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("category", CATEGORIES_1_37)
-def test_host_decides_all_as_1_37(category: str, plugin_server: str) -> None:
-    records = records_of(category, GOLDEN_1_37)
+@pytest.mark.parametrize(("version", "category"), CATEGORIES_OF)
+def test_host_decides_all_as_a_later_version(version: str, category: str, plugin_server: str) -> None:
+    records = records_of(category, LATER[version])
     for endpoint in ("", plugin_server):
-        assert_decides_as_1_37(records, endpoint)
+        assert_decides_as(version, records, endpoint)
 
 
 def test_1_36_decides_otherwise() -> None:
     records = [
         record
         for category in ("images", "node-basic", "v137-device-taint-rules", "v137-preemption-text")
-        for record in records_of(category, GOLDEN_1_37)[:1]
+        for record in records_of(category, LATER["1.37"])[:1]
     ]
     assert replay(records).total.identical == 0
+
+
+def test_1_37_decides_otherwise_than_1_38() -> None:
+    records = [
+        record
+        for category in ("mixed", "preemption", "resources", "v138-pod-level-score")
+        for record in records_of(category, LATER["1.38"])[:1]
+    ]
+    assert replay(records, emulated_version="1.37").total.identical == 0
 
 
 def test_prints_a_line_per_category_and_the_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_host.config.decoding.types_v1 import API_VERSION, KIND
 from berth_host.config.emulation import EMULATIONS
 from parity import replay_config
 
 GOLDEN = Path(__file__).parent / "golden_config"
 RECORDS = {record["name"]: record for record in replay_config.read_records(GOLDEN)}
+
+
+GOLDEN_1_38 = Path(__file__).parent / "golden_config_1.38"
+RECORDS_1_38 = {record["name"]: record for record in replay_config.read_records(GOLDEN_1_38)}
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS_1_38))
+def test_record_of_1_38_replays_identical(name: str) -> None:
+    record = RECORDS_1_38[name]
+    given = {key: value for key, value in record.items() if key != "expected"}
+    actual = replay_config.actual_of(given, "1.38")
+    assert replay_config.first_difference(name, record["expected"], actual) is None
+
+
+@pytest.mark.parametrize("version", ["1.36", "1.37", ""])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("percentageOfPlacementsToScore: 0\n", "percentageOfPlacementsToScore"),
+        ("profiles: [{percentageOfPlacementsToScore: 1}]\n", "profiles[0].percentageOfPlacementsToScore"),
+        ("profiles: [{plugins: {placementFeasible: {}}}]\n", "profiles[0].plugins.placementFeasible"),
+    ],
+)
+def test_fields_of_1_38_are_unknown_before(version: str, text: str, field: str) -> None:
+    given = {"name": "f", "input": f"apiVersion: {API_VERSION}\nkind: {KIND}\n{text}"}
+    actual = replay_config.actual_of(given, version)
+    assert actual["kind"] == "decode"
+    assert f'unknown field "{field}"' in actual["error"]
 
 
 @pytest.mark.sampled(every=4)

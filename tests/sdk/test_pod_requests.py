@@ -179,6 +179,45 @@ def test_totals_of_a_resize_are_compared_and_not_containers() -> None:
     assert requests_of(spec, status, resizes_by_container=True).requests["cpu"] == 6000
 
 
+@pytest.mark.parametrize(
+    ("level", "by_containers", "by_pod"),
+    [
+        pytest.param({}, {"cpu": 2100, "memory": 200 * MIB}, None, id="none"),
+        pytest.param(
+            {"cpu": 5}, {"cpu": 2100, "memory": 200 * MIB}, {"cpu": 5100, "memory": 200 * MIB}, id="cpu"
+        ),
+        pytest.param(
+            {"cpu": 5, "memory": MIB},
+            {"cpu": 2100, "memory": 200 * MIB},
+            {"cpu": 5100, "memory": MIB},
+            id="both",
+        ),
+        pytest.param(
+            {"example.com/gpu": 1},
+            {"cpu": 2100, "memory": 200 * MIB},
+            None,
+            id="a resource that has no level",
+        ),
+    ],
+)
+def test_requests_of_the_pod_count_in_scores_since_1_38(
+    level: Json, by_containers: Json, by_pod: Json
+) -> None:
+    spec = {
+        "containers": [container(cpu=2)],
+        "overhead": {"cpu": "100m"},
+        "resources": {"requests": level},
+    }
+    assert requests_of(spec, None).score == by_containers
+    assert requests_of(spec, None, scores_pod_level=True).score == (by_pod or by_containers)
+
+
+def test_amounts_beyond_int64_count_as_the_largest() -> None:
+    """A message cannot hold more, and no node offers more."""
+    got = requests_of({"containers": [container("a", memory="5Ei"), container("b", memory="5Ei")]}, None)
+    assert got.requests["memory"] == got.non_zero["memory"] == got.score["memory"] == 2**63 - 1
+
+
 def test_infeasible_container_without_status_has_the_default_for_scores() -> None:
     got = requests_of({"containers": [container(cpu=2)]}, PENDING)
     assert got.requests == {}

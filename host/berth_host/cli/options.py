@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import click
 
 from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, emulated_version, gate_values
-from berth_host.config.default_plugins import ALL_POINTS
+from berth_host.config.default_plugins import EXTENSION_POINTS
 from berth_host.config.errors import nearest
 
 
@@ -89,10 +89,10 @@ def _points_by_plugin(
             raise click.BadParameter(f"{spec!r} is not NAME=POINT,POINT", param_hint="--plugin")
         points = [point for point in listed.split(",") if point]
         for point in points:
-            if point not in ALL_POINTS:
-                cure = nearest(point, ALL_POINTS)
+            if point not in EXTENSION_POINTS:
+                cure = nearest(point, EXTENSION_POINTS)
                 message = f"no extension point {point!r}"
-                message += f"; did you mean {cure!r}?" if cure else f"; use {', '.join(ALL_POINTS)}"
+                message += f"; did you mean {cure!r}?" if cure else f"; use {', '.join(EXTENSION_POINTS)}"
                 raise click.BadParameter(message, param_hint="--plugin")
         if name in parsed:
             raise click.BadParameter(f"plugin {name!r} is given twice", param_hint="--plugin")

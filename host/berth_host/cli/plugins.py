@@ -21,7 +21,7 @@ from berth_host.cli.kubectl.target import server_options
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.columns import columns
 from berth_host.cli.rendering.serialized import STRUCTURED, serialized
-from berth_host.config.default_plugins import ALL_POINTS, DEFAULT_PLUGINS_BY_NAME
+from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENSION_POINTS
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, points_of_class
 
@@ -79,5 +79,5 @@ def _rows() -> list[tuple[str, str, list[str]]]:
         origin = "default" if default is not None else f"{found.__module__}" if found is not None else ""
         if found is None and default is not None:
             origin, points = "default, not in this build", default.points
-        rows.append((name, origin, [point for point in ALL_POINTS if point in points]))
+        rows.append((name, origin, [point for point in EXTENSION_POINTS if point in points]))
     return rows

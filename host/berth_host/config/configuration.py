@@ -33,13 +33,14 @@ class ResolvedProfile:
 
     `plugins`: by point, spelled as in KubeSchedulerConfiguration, in the order in which they run; points
     without plugins are absent. `plugin_args`: the arguments of each plugin that runs, defaults included.
-    `percentage_of_nodes_to_score` None: the global value counts. `merged_plugins` and `plugin_config` are
-    the profile before expansion, `framework_plugin_config` the arguments that the plugins get, sorted by
-    name.
+    `percentage_of_nodes_to_score`, `percentage_of_placements_to_score` None: the global value counts.
+    `merged_plugins` and `plugin_config` are the profile before expansion, `framework_plugin_config` the
+    arguments that the plugins get, sorted by name.
     """
 
     scheduler_name: str
     percentage_of_nodes_to_score: int | None
+    percentage_of_placements_to_score: int | None
     plugins: Mapping[str, tuple[EnabledPlugin, ...]]
     plugin_args: Mapping[str, Json]
     merged_plugins: Mapping[str, Json]

@@ -30,13 +30,11 @@ MULTI_POINT: Final = "multiPoint"
 """The list whose plugins take part at all their points."""
 EXTENSION_POINTS: Final[tuple[str, ...]] = tuple(POINT_INTERFACES)
 
-UNLISTED_POINTS: Final = tuple(
-    point.config_name for point in ExtensionPoint if not point.assembled and point.part_of is None
-)
-"""The points for which KubeSchedulerConfiguration has no list. A plugin that has one takes part in it if the
-profile enables the plugin at multiPoint or at another point. In kube-scheduler, GangScheduling alone does.
+PLACEMENT_FEASIBLE: Final = ExtensionPoint.PLACEMENT_FEASIBLE.config_name
+"""The point for which KubeSchedulerConfiguration has a list since 1.38. Before, a plugin that has the point
+takes part in it if the profile enables the plugin at multiPoint or at another point. In kube-scheduler,
+GangScheduling alone does.
 """
-ALL_POINTS: Final = (*EXTENSION_POINTS, *UNLISTED_POINTS)
 
 EXTENDER: Final = "Extender"
 """The name under which a pod counts as rejected by extenders. No plugin has this name beside extenders.
@@ -59,6 +57,7 @@ class DefaultPlugin:
     0 where none is listed (a score plugin then counts 1). `args_kind` names its argument type, None if
     it takes none. `feature_gate`: it belongs to the default profile only while that gate is on.
     `reads_gates`: gates that change its behaviour; it gets the ones that are not at their default.
+    `gated_points`: by point, the gate without which the default profile disables the plugin there.
     """
 
     name: str
@@ -67,6 +66,7 @@ class DefaultPlugin:
     args_kind: str | None = None
     feature_gate: str | None = None
     reads_gates: tuple[str, ...] = ()
+    gated_points: tuple[tuple[str, str], ...] = ()
 
 
 DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (

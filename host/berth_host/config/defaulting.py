@@ -1,7 +1,7 @@
 """Absent fields get kube-scheduler's defaults; the default plugins are merged into every profile.
 
 Called by the loader between decoding and validation.
-Source: `pkg/scheduler/apis/config/v1/defaults.go`, `default_plugins.go`, v1.36.
+Source: `pkg/scheduler/apis/config/v1/defaults.go`, `default_plugins.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
 
 _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+PLACEMENTS_TO_SCORE: Final = "percentageOfPlacementsToScore"
+PLACEMENTS_GATE: Final = "TopologyAwareWorkloadScheduling"
+"""The gate without which `PLACEMENTS_TO_SCORE` may not be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class DefaultedProfile:
 
     scheduler_name: str
     percentage_of_nodes_to_score: int | None
+    percentage_of_placements_to_score: int | None
     plugins: Mapping[str, PluginSet]
     plugin_config: tuple[PluginConfig, ...]
 
@@ -77,10 +81,18 @@ class DefaultedScheduler:
 
 
 def apply_defaults(
-    decoded: DecodedScheduler, gates: FeatureGates, plugins: Sequence[DefaultPlugin]
+    decoded: DecodedScheduler,
+    gates: FeatureGates,
+    plugins: Sequence[DefaultPlugin],
+    absent_fields: frozenset[str] = frozenset(),
 ) -> DefaultedScheduler:
-    """Fill in everything that the file leaves open. `plugins`: the default plugins in their order."""
+    """Fill in everything that the file leaves open. `plugins`: the default plugins in their order.
+    `absent_fields`: as in `Emulation`; these get no default.
+    """
     config = decoded.config
+    placements = config.percentage_of_placements_to_score
+    if placements is None and PLACEMENTS_TO_SCORE not in absent_fields and gates.is_enabled(PLACEMENTS_GATE):
+        placements = 0
     profiles = config.profiles or (ProfileV1(),)
     plugin_config = decoded.plugin_config or ((),)
     if len(profiles) == 1 and profiles[0].scheduler_name is None:
@@ -98,6 +110,7 @@ def apply_defaults(
             enable_profiling=is_profiling,
             enable_contention_profiling=is_contention_profiling,
             percentage_of_nodes_to_score=_given(config.percentage_of_nodes_to_score, 0),
+            percentage_of_placements_to_score=placements,
             pod_initial_backoff_s=_given(config.pod_initial_backoff_s, 1),
             pod_max_backoff_s=_given(config.pod_max_backoff_s, 10),
             profiles=None,
@@ -152,6 +165,7 @@ def _default_profile(
     return DefaultedProfile(
         scheduler_name=profile.scheduler_name or "",
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+        percentage_of_placements_to_score=profile.percentage_of_placements_to_score,
         plugins=plugins,
         plugin_config=given + added,
     )
@@ -169,7 +183,18 @@ def _merge_plugins(
     fields = json_fields(PluginsV1)
     sets = {point: getattr(given, fields[point].attribute) for point in (MULTI_POINT, *EXTENSION_POINTS)}
     defaults = {MULTI_POINT: tuple(_default_refs(gates, default_plugins))}
-    return {point: _merge(defaults.get(point, ()), plugin_set) for point, plugin_set in sets.items()}
+    return {
+        point: _merge(defaults.get(point, ()), plugin_set, tuple(_default_off(gates, default_plugins, point)))
+        for point, plugin_set in sets.items()
+    }
+
+
+def _default_off(gates: FeatureGates, default_plugins: Sequence[DefaultPlugin], point: str) -> Iterable[str]:
+    """Yield the plugins that the default profile disables at a point."""
+    for plugin in default_plugins:
+        for gated, gate in plugin.gated_points:
+            if gated == point and not gates.is_enabled(gate):
+                yield plugin.name
 
 
 def _default_refs(gates: FeatureGates, default_plugins: Sequence[DefaultPlugin]) -> Iterable[PluginRef]:
@@ -178,11 +203,11 @@ def _default_refs(gates: FeatureGates, default_plugins: Sequence[DefaultPlugin])
             yield PluginRef(plugin.name, plugin.weight)
 
 
-def _merge(defaults: tuple[PluginRef, ...], given: PluginSetV1) -> PluginSet:
+def _merge(defaults: tuple[PluginRef, ...], given: PluginSetV1, off: tuple[str, ...]) -> PluginSet:
     """Merge one point. A default that is named keeps its place but takes the given weight; a repeated
-    name survives here and is refused when the profile is built.
+    name survives here and is refused when the profile is built. `off`: what the default profile disables.
     """
-    disabled = tuple(plugin.name for plugin in given.disabled or ())
+    disabled = (*(plugin.name for plugin in given.disabled or ()), *off)
     custom = [PluginRef(plugin.name, plugin.weight or 0) for plugin in given.enabled or ()]
     last_index = {ref.name: index for index, ref in enumerate(custom)}
     enabled: list[PluginRef] = []

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from berth_sdk.events import EventInterest, Hint
 
-from berth_host.config.default_plugins import DEFAULT_PLUGINS, DefaultPlugin
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, PLACEMENT_FEASIBLE, DefaultPlugin
+from berth_host.config.defaulting import PLACEMENTS_TO_SCORE
 from berth_host.config.errors import ConfigurationError, FieldErrorType, Finding, nearest
 from berth_host.config.gate_tables import (
     KNOWN_GATES,
@@ -71,6 +72,8 @@ class Difference:
 
 
 EXACT_HINTS: Final = "ExactQueueingHints"
+_ABSENT_1_37: Final = frozenset({f"plugins.{PLACEMENT_FEASIBLE}", PLACEMENTS_TO_SCORE})
+"""The fields that 1.38 added."""
 
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
@@ -218,6 +221,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="AllDevicesByNode",
         since="1.38",
+        mends=True,
         readers=frozenset({"DynamicResources"}),
         summary="For a request for all devices, a pool that is updated or invalid excludes its nodes,"
         " and does not end the attempt.",
@@ -226,6 +230,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="SharesExcludeWholeUse",
         since="1.38",
+        mends=True,
         readers=frozenset({"DynamicResources"}),
         summary="A device with a live share is not allocated as a whole after its slice forbade shares.",
         source="kubernetes 140798",
@@ -233,6 +238,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="FullCapacityNames",
         since="1.38",
+        mends=True,
         readers=frozenset({"DynamicResources"}),
         summary="A capacity of a device is the same with the name of its driver and without it.",
         source="kubernetes 142202",
@@ -240,6 +246,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="PositiveCapacityRequests",
         since="1.38",
+        mends=True,
         readers=frozenset({"DynamicResources"}),
         summary="A request for a negative capacity ends the attempt; the policy rounded it up.",
         source="`structured/internal/incubating/consumable_capacity.go`, calculateConsumedCapacity",
@@ -247,6 +254,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="VersionsWithoutBuild",
         since="1.38",
+        mends=True,
         readers=frozenset({"DynamicResources"}),
         summary="Constraints take versions that differ in their build part as equal.",
         source="`structured/internal/incubating/constraint.go`, matchesAttribute",
@@ -325,7 +333,12 @@ class Emulation:
     events: Mapping[str, tuple[EventInterest, ...]] = field(default_factory=dict)
     rules: HostRules = RULES_1_37
     metrics: Mapping[str, Family | None] = field(default_factory=lambda: METRICS_1_37)
-    absent_fields: frozenset[str] = frozenset()
+    absent_fields: frozenset[str] = _ABSENT_1_37
+
+    @property
+    def lists_placement_feasible(self) -> bool:
+        """True if a profile has a list of plugins for the point placementFeasible."""
+        return f"plugins.{PLACEMENT_FEASIBLE}" not in self.absent_fields
 
     def told_to(self, plugin: str) -> dict[str, bool]:
         """Return the rows that `plugin` reads and that are off, as feature gates."""
@@ -350,7 +363,11 @@ _POINTS_1_36: Final[Mapping[str, frozenset[str]]] = {
     "GangScheduling": frozenset({"preEnqueue", "permit"}),
 }
 _POINTS_1_38: Final[Mapping[str, frozenset[str]]] = {
-    "GangScheduling": frozenset({"preEnqueue", "placementFeasible"}),
+    "DefaultPreemption": frozenset({"postFilter", "preEnqueue", "reserve", "podGroupPostFilter"}),
+    "GangScheduling": frozenset({"preEnqueue", PLACEMENT_FEASIBLE}),
+}
+_GATED_POINTS_1_38: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "DefaultPreemption": (("reserve", "GenericWorkload"),),
 }
 _GATES_OF_PLUGINS_1_36: Final = {"GangScheduling": "GangScheduling"}
 _FIRST_1_36: Final = ("SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName")
@@ -520,6 +537,7 @@ def _plugins_1_38() -> tuple[DefaultPlugin, ...]:
         replace(
             plugin,
             points=_POINTS_1_38.get(plugin.name, plugin.points),
+            gated_points=_GATED_POINTS_1_38.get(plugin.name, ()),
             feature_gate=plugin.feature_gate if plugin.feature_gate in KNOWN_GATES_1_38 else None,
         )
         for plugin in DEFAULT_PLUGINS
@@ -552,7 +570,7 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
         events=_EVENTS_1_36,
         rules=_ruled(RULES_1_36, _without("1.36")),
         metrics=_METRICS_1_36,
-        absent_fields=frozenset({"plugins.podGroupPostFilter"}),
+        absent_fields=_ABSENT_1_37 | {"plugins.podGroupPostFilter"},
     ),
     "1.37": Emulation(
         version="1.37",
@@ -575,6 +593,7 @@ EMULATIONS: Final[Mapping[str, Emulation]] = {
         events=_EVENTS_1_38,
         rules=_ruled(RULES_1_38, _without("1.38")),
         metrics=METRICS_1_38,
+        absent_fields=frozenset(),
     ),
 }
 

@@ -3,6 +3,7 @@
     ConfigurationError          the file cannot be used; `kind` says how far loading came
       kind "decode"             not YAML or JSON, unknown version, unknown or repeated field, wrong type
       kind "validation"         decoded, then rejected; every finding has a field path and a type
+      kind "featureGates"     a feature gate is unknown, locked, or needs another one
       kind "profile"            valid, but the extenders or a profile cannot be built from it
 
 Raised by the loader, printed by the command line. The kinds and the error types are kube-scheduler's, the
@@ -22,7 +23,7 @@ from typing import Literal
 from berth_host.config.source.node import Json
 from berth_host.log.secrets import hider_of
 
-ErrorKind = Literal["decode", "validation", "profile"]
+ErrorKind = Literal["decode", "validation", "featureGates", "profile"]
 
 
 class FieldErrorType(StrEnum):
@@ -102,6 +103,8 @@ class ConfigurationError(Exception):
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The rejected fields: for kind "validation" all findings, else none."""
+        if self.kind == "featureGates":
+            return ()
         return tuple(finding for finding in self.findings if finding.type is not None)
 
 

@@ -55,7 +55,7 @@ def resolve_feature_gates(
     """
     findings = [*_unknown(given, known, removed), *_locked(given, known)]
     if findings:
-        raise ConfigurationError("validation", findings, source=source)
+        raise ConfigurationError("featureGates", findings, source=source)
     values = dict.fromkeys(FEATURE_GATES, False)
     values |= {name: gate.value for name, gate in removed.items()}
     values |= {name: gate.default for name, gate in known.items()}
@@ -70,7 +70,7 @@ def resolve_feature_gates(
     values |= {name: values[gate.part_of] for name, gate in removed.items() if gate.part_of is not None}
     findings = _missing_requirements(values, known)
     if findings:
-        raise ConfigurationError("validation", findings, source=source)
+        raise ConfigurationError("featureGates", findings, source=source)
     defaults = {name: gate.default for name, gate in known.items()}
     return FeatureGates(values, tuple(_leaving(given, known)), tuple(unread_warnings(values, defaults)))
 

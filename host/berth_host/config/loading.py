@@ -268,11 +268,12 @@ def _decode_and_validate(documents: Documents, given: _Given) -> DefaultedSchedu
             source=given.source,
             absent_fields=given.emulation.absent_fields,
         )
-    defaulted = apply_defaults(decoded, gates, given.emulation.plugins)
+    absent = given.emulation.absent_fields
+    defaulted = apply_defaults(decoded, gates, given.emulation.plugins, absent)
     defaulted = replace(defaulted, config=given.overrides.applied(defaulted.config))
     findings = [
         finding if root is None else finding.at_line(root.line_of(finding.field))
-        for finding in check_configuration(defaulted, gates)
+        for finding in check_configuration(defaulted, gates, absent)
     ]
     if findings:
         raise ConfigurationError("validation", findings, source=given.source)
@@ -302,7 +303,12 @@ def _build(
         registry = plugin_registry(defaulted.profiles, given.registered, berth, given.emulation.plugins)
         profiles = tuple(
             _told_policy(_told_gates(one, given.gates, given.emulation))
-            for one in build_profiles(defaulted, registry, berth.plugins)
+            for one in build_profiles(
+                defaulted,
+                registry,
+                berth.plugins,
+                lists_placement_feasible=given.emulation.lists_placement_feasible,
+            )
         )
     except ProfileError as err:
         findings = [err.finding.at_line(None if root is None else root.line_of(err.finding.field))]

@@ -11,6 +11,7 @@ from berth_host.config.configuration import EnabledPlugin, LoadedConfiguration, 
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
 from berth_host.config.default_plugins import WEIGHTED_POINTS
+from berth_host.config.defaulting import PLACEMENTS_TO_SCORE
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.source.node import Json
 
@@ -19,7 +20,7 @@ def configuration_to_json(loaded: LoadedConfiguration) -> dict[str, Json]:
     """`config`, `profiles`, `berth` and `warnings`; `converted` where an older file was converted to v1."""
     result: dict[str, Json] = {
         "config": dict(loaded.scheduler_json),
-        "profiles": [profile_to_json(profile) for profile in loaded.profiles],
+        "profiles": [profile_to_json(profile, loaded.emulation.absent_fields) for profile in loaded.profiles],
         "berth": loaded.berth.to_json(),
         "warnings": list(loaded.warnings),
     }
@@ -47,14 +48,22 @@ def _completed_profile(profile: ResolvedProfile, points: Iterable[str]) -> Json:
     shown: dict[str, Json] = {"schedulerName": profile.scheduler_name}
     if profile.percentage_of_nodes_to_score is not None:
         shown["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
+    if profile.percentage_of_placements_to_score is not None:
+        shown[PLACEMENTS_TO_SCORE] = profile.percentage_of_placements_to_score
     return {**shown, "plugins": sets, "pluginConfig": _plugin_config_to_json(profile.plugin_config)}
 
 
-def profile_to_json(profile: ResolvedProfile) -> dict[str, Json]:
-    """One profile; `frameworkPluginConfig` only where it says more than `pluginConfig` sorted by name."""
+def profile_to_json(profile: ResolvedProfile, absent_fields: frozenset[str] = frozenset()) -> dict[str, Json]:
+    """One profile; `frameworkPluginConfig` only where it says more than `pluginConfig` sorted by name.
+    `absent_fields`: as in `Emulation`; these are left out.
+    """
+    percentages: dict[str, Json] = {
+        "percentageOfNodesToScore": profile.percentage_of_nodes_to_score,
+        PLACEMENTS_TO_SCORE: profile.percentage_of_placements_to_score,
+    }
     result: dict[str, Json] = {
         "schedulerName": profile.scheduler_name,
-        "percentageOfNodesToScore": profile.percentage_of_nodes_to_score,
+        **{name: value for name, value in percentages.items() if name not in absent_fields},
         "plugins": {
             point: [_plugin_to_json(point, plugin) for plugin in plugins]
             for point, plugins in profile.plugins.items()

@@ -33,17 +33,17 @@ LOCAL_COUNTER_SLICES = "LocalCounterSlices"
 SINGLE_DEVICE_CONFIG = "SingleDeviceConfig"
 """1.37: a configuration for several requests of a claim is allocated once."""
 ALL_DEVICES_BY_NODE = "AllDevicesByNode"
-"""1.38: for a request for all devices, a pool that is updated or invalid excludes its nodes. Off: it ends the
-attempt.
+"""1.38, and a mend of this build: for a request for all devices, a pool that is updated or invalid excludes
+its nodes. Off: it ends the attempt.
 """
 SHARES_EXCLUDE_WHOLE = "SharesExcludeWholeUse"
-"""1.38: a device with a live share is not allocated as a whole."""
+"""1.38, and a mend of this build: a device with a live share is not allocated as a whole."""
 FULL_CAPACITY_NAMES = "FullCapacityNames"
-"""1.38: a capacity has one meaning with the driver's name and without it."""
+"""1.38, and a mend of this build: a capacity has one meaning with the driver's name and without it."""
 POSITIVE_CAPACITY_REQUESTS = "PositiveCapacityRequests"
-"""1.38: a request for a negative capacity ends the attempt before it is rounded."""
+"""1.38, and a mend of this build: a request for a negative capacity ends the attempt before it is rounded."""
 VERSIONS_WITHOUT_BUILD = "VersionsWithoutBuild"
-"""1.38: versions that differ in their build part are equal for constraints."""
+"""1.38, and a mend of this build: versions that differ in their build part are equal for constraints."""
 EXACT_NAMESPACES = "ExactNamespaceSelectors"
 """1.37: the namespace selector of an affinity term selects only the namespaces that it matches."""
 QUORUM_OF_TREES = "QuorumOfTrees"

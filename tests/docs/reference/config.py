@@ -13,7 +13,7 @@ from berth_host.config.berth import points as rules
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.go_types import json_fields
-from berth_host.config.default_plugins import ALL_POINTS, DEFAULT_PLUGINS
+from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
 from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
 from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.config.unread_gates import UNREAD_GATES
@@ -119,7 +119,7 @@ def default_plugins() -> str:
         (
             code(plugin.name),
             "yes" if plugin.name in here else "**not yet**",
-            codes(point for point in ALL_POINTS if point in plugin.points),
+            codes(point for point in EXTENSION_POINTS if point in plugin.points),
             str(plugin.weight) if plugin.weight else "",
             code(plugin.args_kind or ""),
             code(plugin.feature_gate or ""),

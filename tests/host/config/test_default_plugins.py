@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from berth_host.config.decoding.args_v1 import ARGS_TYPES
 from berth_host.config.default_plugins import (
-    ALL_POINTS,
     ARGS_KINDS,
     DEFAULT_PLUGINS,
     DEFAULT_PLUGINS_BY_NAME,
     EXTENSION_POINTS,
-    UNLISTED_POINTS,
 )
 from berth_host.config.gate_tables import FEATURE_GATES
 from berth_sdk.extension_points import ExtensionPoint
@@ -17,13 +15,13 @@ from berth_sdk.extension_points import ExtensionPoint
 
 def test_names_are_unique_and_points_exist() -> None:
     assert len(DEFAULT_PLUGINS_BY_NAME) == len(DEFAULT_PLUGINS) == 23
-    assert all(plugin.points <= set(ALL_POINTS) for plugin in DEFAULT_PLUGINS)
+    assert all(plugin.points <= set(EXTENSION_POINTS) for plugin in DEFAULT_PLUGINS)
 
 
 def test_points_cover_those_of_the_contract() -> None:
     # A configuration has no list for the second steps of scoring.
     contract = {point.config_name for point in ExtensionPoint} - {"normalizeScore", "normalizePlacementScore"}
-    assert set(EXTENSION_POINTS) == contract - set(UNLISTED_POINTS)
+    assert set(EXTENSION_POINTS) == contract
 
 
 def test_kinds_of_arguments_are_named_after_their_plugins() -> None:

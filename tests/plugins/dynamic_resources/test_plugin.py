@@ -53,10 +53,11 @@ def plug(
     claims: list[dict[str, Any]],
     slices: list[dict[str, Any]] | None = None,
     classes: list[dict[str, Any]] | None = None,
+    **gates: bool,
 ) -> Plug:
     return Plug(
         DynamicResources,
-        {},
+        {"featureGates": gates} if gates else {},
         {
             "resource.k8s.io/resourceclaims": claims,
             "resource.k8s.io/resourceslices": [resource_slice("n1", TWO)] if slices is None else slices,
@@ -291,11 +292,15 @@ async def test_newest_complete_slices_of_a_pool_count(
     assert await ask.filter(plug([claim("c")], slices), web("c"), NODES) == want
 
 
-def test_request_for_all_devices_fails_while_a_pool_is_incomplete() -> None:
+@pytest.mark.parametrize(
+    ("by_node", "code"), [(True, Code.UNSCHEDULABLE_AND_UNRESOLVABLE), (False, Code.ERROR)]
+)
+def test_request_for_all_devices_fails_where_a_pool_is_incomplete(by_node: bool, code: Code) -> None:
     item = claim("c", exactly(allocationMode="All"))
     slices = [resource_slice("n1", ONE, resourceSliceCount=2)]
-    on_node, elsewhere = filter_now(plug([item], slices), web("c"), NODES)
-    assert on_node.code is Code.ERROR
+    plugged = plug([item], slices, AllDevicesByNode=by_node)
+    on_node, elsewhere = filter_now(plugged, web("c"), NODES)
+    assert on_node.code is code
     assert on_node.message == (
         f"claim default/c, request r: asks for all devices, but resource pool {DRIVER}/n1 is currently being"
         " updated"

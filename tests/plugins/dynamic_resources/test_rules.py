@@ -235,3 +235,113 @@ def test_time_for_devices_to_get_ready_is_counted_from_the_allocation(written: s
     allocation = {"devices": {"results": [ready]}, "allocationTimestamp": written}
     made = KubeObject.of({**claim("a"), "status": {"allocation": allocation}})
     assert is_overdue(made, timeout_s=60.0, now_s=100.0) is is_over
+
+
+SHARE = "0c7a9b1e-3a4f-4a43-9a51-0e8b1b1f0001"
+OWN, BEFORE = "", "1.37"
+
+
+def shared(name: str, amounts: Json, at: str = "n1/d0") -> Json:
+    """Return a claim that has a share of a device."""
+    made = claim(name, allocated=[at])
+    (result,) = made["status"]["allocation"]["devices"]["results"]
+    result |= {"shareID": SHARE, "consumedCapacity": amounts}
+    return made
+
+
+def shareable(*names: str) -> list[Json]:
+    devices = [device("d0", allowMultipleAllocations=True, capacity={name: {"value": "8"} for name in names})]
+    return [resource_slice("n1", devices)]
+
+
+@pytest.mark.parametrize("published", ["memory", f"{DRIVER}/memory"])
+@pytest.mark.parametrize("wanted", ["memory", f"{DRIVER}/memory"])
+@pytest.mark.parametrize("version", [OWN, "1.38", BEFORE])
+async def test_capacity_has_one_meaning_with_its_domain_and_without_it_since_1_38(
+    ask: Ask, published: str, wanted: str, version: str
+) -> None:
+    item = claim("c", exactly(capacity={"requests": {wanted: "6"}}))
+    want = SUCCESS if version != BEFORE or published == wanted else CANNOT
+    assert await ask.filter(plug([item], [], shareable(published), version), WEB, NODES) == [want]
+
+
+@pytest.mark.parametrize("stored", ["memory", f"{DRIVER}/memory"])
+async def test_share_counts_after_its_capacity_was_published_by_another_name(ask: Ask, stored: str) -> None:
+    item = claim("c", exactly(capacity={"requests": {"memory": "3"}}))
+    claims = [item, shared("other", {stored: "6"})]
+    assert await ask.filter(plug(claims, [], shareable("memory")), WEB, NODES) == [CANNOT]
+    assert await ask.filter(plug(claims, [], shareable(f"{DRIVER}/memory")), WEB, NODES) == [CANNOT]
+
+
+async def test_capacity_that_is_requested_by_both_names_ends_the_attempt(ask: Ask) -> None:
+    item = claim("c", exactly(capacity={"requests": {"memory": "1", f"{DRIVER}/memory": "1"}}))
+    (status,) = await ask.filter(plug([item], [], shareable("memory")), WEB, NODES)
+    assert status.code is Code.ERROR
+    assert f'capacity "memory" requested both as "{DRIVER}/memory" and as "memory"' in status.message
+
+
+@pytest.mark.parametrize("name", ["memory", f"{DRIVER}/memory"])
+def test_amount_is_named_as_the_slice_names_the_capacity(name: str) -> None:
+    raw = resource_slice("n1", [device("d0", allowMultipleAllocations=True, capacity={name: {"value": "8"}})])
+    (one,) = Slice.of(KubeObject.of(raw)).devices
+    spec = claim("c", exactly(capacity={"requests": {"memory": "6"}}))["spec"]
+    (request,) = requests_of(spec)[0].alternatives
+    assert consumed(request, one, Rules()) == {name: (6 * 10**9, "6")}
+
+
+@pytest.mark.parametrize(("version", "want"), [(OWN, CANNOT), ("1.38", CANNOT), (BEFORE, SUCCESS)])
+async def test_device_with_a_live_share_is_not_taken_as_a_whole_since_1_38(
+    ask: Ask, version: str, want: Status
+) -> None:
+    """The slice forbids shares now, and the share has no amount that would fill the device."""
+    slices = [resource_slice("n1", [device("d0")])]
+    claims = [claim("c"), shared("other", {})]
+    assert await ask.filter(plug(claims, [], slices, version), WEB, NODES) == [want]
+
+
+async def test_whole_device_that_is_shareable_now_stays_taken(ask: Ask) -> None:
+    item = claim("c", exactly(capacity={"requests": {"memory": "1"}}))
+    claims = [item, claim("other", allocated=["n1/d0"])]
+    assert await ask.filter(plug(claims, [], shareable("memory")), WEB, NODES) == [CANNOT]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(OWN, Code.ERROR), ("1.38", Code.ERROR), (BEFORE, Code.SUCCESS)]
+)
+async def test_negative_request_is_not_rounded_up_since_1_38(ask: Ask, version: str, code: Code) -> None:
+    policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+    capacity = {"memory": {"value": "8", "requestPolicy": policy}}
+    slices = [resource_slice("n1", [device("d0", allowMultipleAllocations=True, capacity=capacity)])]
+    item = claim("c", exactly(capacity={"requests": {"memory": "-1"}}))
+    (status,) = await ask.filter(plug([item], [], slices, version), WEB, NODES)
+    assert status.code is code
+    if code is Code.ERROR:
+        assert 'capacity "memory": capacity value is negative: request -1' in status.message
+
+
+@pytest.mark.parametrize(("kind", "match"), [("matchAttribute", True), ("distinctAttribute", False)])
+@pytest.mark.parametrize(("version", "equal"), [(OWN, True), ("1.38", True), (BEFORE, False)])
+async def test_versions_that_differ_in_their_build_part_are_equal_since_1_38(
+    ask: Ask, kind: str, match: bool, version: str, equal: bool
+) -> None:
+    devices = [device(name, attributes={"fw": {"version": f"1.2.3+{name}"}}) for name in ("d0", "d1")]
+    item = claim("c", exactly(count=2), devices={"constraints": [{kind: f"{DRIVER}/fw"}]})
+    want = SUCCESS if equal is match else CANNOT
+    assert await ask.filter(plug([item], [], [resource_slice("n1", devices)], version), WEB, NODES) == [want]
+
+
+@pytest.mark.parametrize("version", [OWN, "1.38", BEFORE])
+async def test_oversized_alternative_falls_through_to_a_smaller_one(ask: Ask, version: str) -> None:
+    """Already so before 1.38, for counts that do not leave int64."""
+    choices = [
+        {"name": name, "deviceClassName": "gpu", "count": count, "allocationMode": "ExactCount"}
+        for name, count in (("large", 33), ("small", 1))
+    ]
+    item = claim("c", {"name": "r", "firstAvailable": choices})
+    assert await ask.filter(plug([item], [], ONE, version), WEB, NODES) == [SUCCESS]
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+async def test_toleration_without_an_effect_tolerates_every_effect(ask: Ask, effect: str) -> None:
+    tolerant = claim("c", exactly(tolerations=[{"key": "example.com/broken", "operator": "Exists"}]))
+    assert await ask.filter(plug([tolerant], [rule("r", {}, effect)], ONE), WEB, NODES) == [SUCCESS]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from berth_plugins.args.findings import Findings
 from berth_plugins.node_resources.fit import NodeResourcesFit
-from berth_plugins.node_resources.strategies import ratio_of_shape
+from berth_plugins.node_resources.strategies import percent, ratio_of_shape, read_strategy
 from berth_sdk.errors import PluginArgsError
 from berth_sdk.testing import make_node, make_pod, make_table
 from support.asking import NO_HANDLE, Ask, Plug
@@ -109,7 +110,46 @@ def test_falling_line_is_truncated_towards_the_left_point() -> None:
 
     scores = ratio_of_shape([(0, 100), (3, 0)])
     used = np.array([0, 1, 2, 3, 50])
-    assert scores(used, np.full(5, 100)).tolist() == [100, 67, 34, 0, 0]
+    assert scores(percent, used, np.full(5, 100)).tolist() == [100, 67, 34, 0, 0]
+
+
+MAX = 2**63 - 1
+HUGE = 2**60
+
+
+@pytest.mark.parametrize(
+    ("kind", "used", "requested", "allocatable", "want"),
+    [
+        pytest.param(LEAST, 0, HUGE, 4 * HUGE, 75, id="a product beyond int64"),
+        pytest.param(MOST, HUGE, HUGE, 4 * HUGE, 50, id="both beyond int64"),
+        pytest.param(LEAST, 7 * HUGE, 7 * HUGE, MAX, 0, id="a sum beyond int64 is full"),
+        pytest.param(MOST, 7 * HUGE, 7 * HUGE, MAX, 100, id="a sum beyond int64 is the most"),
+        pytest.param(RATIO, HUGE, HUGE, 4 * HUGE, 50, id="ratio"),
+    ],
+)
+async def test_scores_of_huge_amounts_are_exact(
+    ask: Ask, kind: str, used: int, requested: int, allocatable: int, want: int
+) -> None:
+    placed = [make_pod("there", memory=used, node="n1")] if used else []
+    nodes = make_table([make_node("n1", cpu=4, memory=allocatable, pods=10)], placed)
+    plug = strategy(kind, {"memory": 1}, {0: 0, 100: 10} if kind == RATIO else None)
+    assert await ask.score(plug, make_pod("web", memory=requested), nodes) == [want]
+
+
+@pytest.mark.parametrize("kind", [LEAST, MOST, RATIO])
+@pytest.mark.parametrize("part", range(1, 8))
+def test_wrapping_amounts_give_a_score_all_the_same(kind: str, part: int) -> None:
+    import numpy as np
+
+    args = {"featureGates": {"ExactScores": False}, "scoringStrategy": {"type": kind}}
+    if kind == RATIO:
+        points = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+        args["scoringStrategy"]["requestedToCapacityRatio"] = {"shape": points}  # type: ignore[index]
+    wrapping = read_strategy(args, Findings())
+    assert wrapping.wraps
+    used = np.array([[part * HUGE]])
+    (score,) = wrapping.combine(used, np.array([[HUGE // 3]]), np.array([[7 * HUGE]]), (1,), 1).tolist()
+    assert 0 <= score <= 100
 
 
 @pytest.mark.parametrize(

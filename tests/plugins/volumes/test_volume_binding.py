@@ -15,6 +15,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing import PluginHost, make_node, make_table
 from support.asking import NO_HANDLE, Ask, Plug
+from support.emulated_version import args_of
 from support.storage import (
     CLAIMS,
     CLASSES,
@@ -306,3 +307,45 @@ STORAGE = "storage.k8s.io/"
 async def test_hint_for_changes_of_storage_objects(ask: Ask, event: ClusterEvent, want: bool) -> None:
     pod = pod_using("web", "data", {"ephemeral": {}}, {"csi": {"driver": "inline"}})
     assert await ask.hint(plug(), event, pod) is want
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "fits", "fitted_before"),
+    [
+        pytest.param("9223372036854775807", "9223372036854775807", True, True, id="the largest int64"),
+        pytest.param("9223372036854775808", "9223372036854775808", True, True, id="the next one"),
+        pytest.param("9223372036854775808", "9223372036854775807", False, True, id="one byte too many"),
+        pytest.param("10E", "9E", False, True, id="a suffix"),
+        pytest.param("9E", "10E", True, False, id="room that wrapped to nothing"),
+        pytest.param("8Ei", "16Ei", True, True, id="binary suffixes end at the largest int64"),
+    ],
+)
+@pytest.mark.parametrize("version", ["", "1.38", "1.37"])
+async def test_sizes_of_2_to_the_63_and_more_compare_exactly_since_1_38(
+    ask: Ask, version: str, size: str, free: str, fits: bool, fitted_before: bool
+) -> None:
+    pools = [capacity("p", free, zone="x"), capacity("q", free, zone="y")]
+    args = args_of("VolumeBinding", version)
+    drivers = [csi_driver(storageCapacity=True)]
+    asked = plug(claim("data", size=size), args=args, drivers=drivers, capacities=pools)
+    found = await ask.filter(asked, pod_using("web", "data"), table())
+    expected = fitted_before if version == "1.37" else fits
+    assert found == [SUCCESS if expected else Status.unresolvable(NO_SPACE)] * 2
+
+
+@pytest.mark.parametrize("version", ["", "1.38", "1.37"])
+@pytest.mark.parametrize("size", ["8Ei", "9223372036854775808", "10E", "100E", "1e30"])
+def test_volumes_of_any_size_have_a_score(size: str, version: str) -> None:
+    pools = [capacity("p", size, zone="x"), capacity("q", size, zone="y")]
+    objects = {
+        CLAIMS: [claim("data", size=size, cls="local"), claim("more", size=size)],
+        VOLUMES: [volume("pv", cls="local", size=size, zones=["x"])],
+        CLASSES: [storage_class(), LOCAL],
+        CSI_DRIVERS: [csi_driver(storageCapacity=True)],
+        CSI_CAPACITIES: pools,
+    }
+    world = PluginHost(VolumeBinding, args_of("VolumeBinding", version), nodes=ZONES, objects=objects)
+    for name in ("data", "more"):
+        attempt = world.attempt(pod_using("web", name))
+        attempt.filter()
+        assert all(0 <= score <= 100 for score in attempt.score().values())

@@ -1,7 +1,7 @@
 """Validation of a whole KubeSchedulerConfiguration, in kube-scheduler's order. Called by the loader.
 
 Source: `pkg/scheduler/apis/config/validation/validation.go`,
-`component-base/config/validation/validation.go`, v1.36.
+`component-base/config/validation/validation.go`, v1.38.
 """
 
 from __future__ import annotations
@@ -22,20 +22,32 @@ from berth_host.config.decoding.types_v1 import (
     KubeSchedulerConfiguration,
     LeaderElection,
 )
-from berth_host.config.default_plugins import MULTI_POINT
-from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
-from berth_host.config.errors import Finding, duplicate, invalid, required
+from berth_host.config.default_plugins import MULTI_POINT, PLACEMENT_FEASIBLE
+from berth_host.config.defaulting import (
+    PLACEMENTS_GATE,
+    PLACEMENTS_TO_SCORE,
+    DefaultedProfile,
+    DefaultedScheduler,
+)
+from berth_host.config.errors import Finding, duplicate, forbidden, invalid, required
 from berth_host.config.feature_gates import FeatureGates
 
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins of older releases that v1 refuses by name."""
 
-# kube-scheduler does not search multiPoint and the points of pod groups for removed plugins.
+# kube-scheduler does not search multiPoint for removed plugins, and the points of placements since 1.38 only.
 _POINTS_OF_REMOVED_CHECK: Final = PLUGIN_SETS[: PLUGIN_SETS.index(MULTI_POINT)]
+_PLACEMENT_POINTS: Final = ("placementGenerate", "placementScore", PLACEMENT_FEASIBLE)
 
 
-def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> list[Finding]:
-    """Return the errors in a decoded and defaulted document; empty if there are none."""
+def check_configuration(
+    defaulted: DefaultedScheduler, gates: FeatureGates, absent_fields: frozenset[str] = frozenset()
+) -> list[Finding]:
+    """Return the errors in a decoded and defaulted document; empty if there are none. `absent_fields`: as in
+    `Emulation`.
+    """
+    lists_feasible = f"plugins.{PLACEMENT_FEASIBLE}" not in absent_fields
+    points = (*_POINTS_OF_REMOVED_CHECK, *(_PLACEMENT_POINTS if lists_feasible else ()))
     config = defaulted.config
     findings = []
     if config.client_connection.burst < 0:
@@ -45,8 +57,9 @@ def check_configuration(defaulted: DefaultedScheduler, gates: FeatureGates) -> l
     if config.parallelism <= 0:
         message = "should be an integer value greater than zero"
         findings.append(invalid("parallelism", config.parallelism, message))
-    findings += _check_profiles(defaulted.profiles, gates)
+    findings += _check_profiles(defaulted.profiles, gates, points)
     findings += _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
+    findings += _check_placements(PLACEMENTS_TO_SCORE, config.percentage_of_placements_to_score, gates)
     findings += _check_backoff(config)
     findings += _check_extenders(config.extenders)
     return findings
@@ -87,6 +100,14 @@ def _check_percentage(path: str, percentage: int | None) -> list[Finding]:
     return [invalid(path, percentage, "not in valid range [0-100]")]
 
 
+def _check_placements(path: str, percentage: int | None, gates: FeatureGates) -> list[Finding]:
+    if percentage is not None and not gates.is_enabled(PLACEMENTS_GATE):
+        return [
+            forbidden(path, f"{PLACEMENTS_TO_SCORE} requires {PLACEMENTS_GATE} feature gate to be enabled")
+        ]
+    return _check_percentage(path, percentage)
+
+
 def _check_backoff(config: KubeSchedulerConfiguration) -> list[Finding]:
     initial, maximum = config.pod_initial_backoff_s, config.pod_max_backoff_s
     findings = []
@@ -98,7 +119,9 @@ def _check_backoff(config: KubeSchedulerConfiguration) -> list[Finding]:
     return findings
 
 
-def _check_profiles(profiles: Sequence[DefaultedProfile], gates: FeatureGates) -> list[Finding]:
+def _check_profiles(
+    profiles: Sequence[DefaultedProfile], gates: FeatureGates, points: Sequence[str]
+) -> list[Finding]:
     findings = []
     seen: set[str] = set()
     for index, profile in enumerate(profiles):
@@ -107,7 +130,9 @@ def _check_profiles(profiles: Sequence[DefaultedProfile], gates: FeatureGates) -
             findings.append(required(f"{path}.schedulerName"))
         where = f"{path}.percentageOfNodesToScore"
         findings += _check_percentage(where, profile.percentage_of_nodes_to_score)
-        findings += _check_removed_plugins(f"{path}.plugins", profile)
+        where = f"{path}.{PLACEMENTS_TO_SCORE}"
+        findings += _check_placements(where, profile.percentage_of_placements_to_score, gates)
+        findings += _check_removed_plugins(f"{path}.plugins", profile, points)
         findings += _check_plugin_config(f"{path}.pluginConfig", profile.plugin_config, gates)
         if profile.scheduler_name in seen:
             # The empty object: kube-scheduler prints the path of the other profile as one.
@@ -116,10 +141,10 @@ def _check_profiles(profiles: Sequence[DefaultedProfile], gates: FeatureGates) -
     return findings + _check_common_queue_sort(profiles)
 
 
-def _check_removed_plugins(path: str, profile: DefaultedProfile) -> list[Finding]:
+def _check_removed_plugins(path: str, profile: DefaultedProfile, points: Sequence[str]) -> list[Finding]:
     return [
         invalid(f"{path}.{point}.enabled[{index}]", ref.name, _removed_message())
-        for point in _POINTS_OF_REMOVED_CHECK
+        for point in points
         for index, ref in enumerate(profile.plugins[point].enabled)
         if ref.name in REMOVED_PLUGINS
     ]

@@ -1,9 +1,11 @@
-"""The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.37 declares them.
+"""The types of kubescheduler.config.k8s.io/v1, field by field, as kube-scheduler 1.38 declares them.
+
+`Emulation.absent_fields` names those that older versions do not have.
 
 Values of these types hold a file's content, before and after `defaulting`; the host reads them as they are.
 An attribute whose type has no None may be None before defaulting only. Times are in seconds.
 Source: `staging/src/k8s.io/kube-scheduler/config/v1/types.go`,
-`staging/src/k8s.io/component-base/config/v1alpha1/types.go`, v1.36.
+`staging/src/k8s.io/component-base/config/v1alpha1/types.go`, v1.38.
 """
 
 # RUF009 is off: json_field returns a dataclass field, and its default values are immutable.
@@ -131,6 +133,9 @@ class ProfileV1:
     percentage_of_nodes_to_score: int | None = json_field(
         "percentageOfNodesToScore", pointer_to(INT32), omit_empty=True
     )
+    percentage_of_placements_to_score: int | None = json_field(
+        "percentageOfPlacementsToScore", pointer_to(INT32), omit_empty=True
+    )
     plugins: PluginsV1 | None = json_field("plugins", pointer_to(struct_of(PluginsV1)), omit_empty=True)
     plugin_config: tuple[PluginConfigV1, ...] | None = json_field(
         "pluginConfig", slice_of(struct_of(PluginConfigV1)), omit_empty=True
@@ -205,6 +210,9 @@ class KubeSchedulerConfiguration:
     )
     percentage_of_nodes_to_score: int = json_field(
         "percentageOfNodesToScore", pointer_to(INT32), omit_empty=True
+    )
+    percentage_of_placements_to_score: int | None = json_field(
+        "percentageOfPlacementsToScore", pointer_to(INT32), omit_empty=True
     )
     pod_initial_backoff_s: int = json_field("podInitialBackoffSeconds", pointer_to(INT64), omit_empty=True)
     pod_max_backoff_s: int = json_field("podMaxBackoffSeconds", pointer_to(INT64), omit_empty=True)

@@ -32,9 +32,14 @@ from berth_host.config.source.node import child
 
 
 def build_profiles(
-    defaulted: DefaultedScheduler, registry: PluginRegistry, plugins: Sequence[BerthPlugin] = ()
+    defaulted: DefaultedScheduler,
+    registry: PluginRegistry,
+    plugins: Sequence[BerthPlugin] = (),
+    *,
+    lists_placement_feasible: bool = True,
 ) -> tuple[ResolvedProfile, ...]:
-    """Resolve every profile. `plugins`: those of BerthConfiguration.
+    """Resolve every profile. `plugins`: those of BerthConfiguration. `lists_placement_feasible`: as in
+    `expand_plugins`.
 
     Raises ProfileError with a path from the top of the document.
     """
@@ -44,7 +49,12 @@ def build_profiles(
         try:
             if defaulted.config.extenders:
                 _check_no_plugin_is_named_extender(profile)
-            resolved.append(_build_profile(defaulted.profiles[index], profile, registry, plugins))
+            given = defaulted.profiles[index]
+            resolved.append(
+                _build_profile(
+                    given, profile, registry, plugins, lists_placement_feasible=lists_placement_feasible
+                )
+            )
         except ProfileError as err:
             raise ProfileError(_in_profile(err.finding, index, profile.scheduler_name)) from err
         _check_same_queue_sort(resolved, index)
@@ -125,13 +135,17 @@ def _build_profile(
     profile: DefaultedProfile,
     registry: PluginRegistry,
     plugins: Sequence[BerthPlugin],
+    *,
+    lists_placement_feasible: bool,
 ) -> ResolvedProfile:
     """`given`: the profile before extenders and managed resources changed its arguments; users are shown that
     form.
     """
     needed = {ref.name for plugin_set in profile.plugins.values() for ref in plugin_set.enabled}
     _check_construction(profile, needed)
-    expanded = expand_plugins(profile, registry.points_by_plugin)
+    expanded = expand_plugins(
+        profile, registry.points_by_plugin, lists_placement_feasible=lists_placement_feasible
+    )
     filters = {plugin.name for plugin in expanded.get("filter", ())}
     _check_managers_filter(profile, registry, plugins, filters)
     profile = with_ignored(profile, resources_left_to(plugins, filters))
@@ -142,6 +156,7 @@ def _build_profile(
     return ResolvedProfile(
         scheduler_name=profile.scheduler_name,
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+        percentage_of_placements_to_score=profile.percentage_of_placements_to_score,
         plugins=expanded,
         plugin_args={config.name: config.args for config in framework_config},
         merged_plugins=profile.merged_plugins(),

@@ -1,7 +1,7 @@
 """One profile -> the plugins that run at every point, in order, with weights. Called by `building`.
 
 Explicit entries of a point come first where they override multiPoint, then multiPoint's entries, then the
-other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.37.
+other explicit ones. Source: `pkg/scheduler/framework/runtime/framework.go` (NewFramework), v1.38.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from berth_host.config.configuration import EnabledPlugin
 from berth_host.config.default_plugins import (
     EXTENSION_POINTS,
     MULTI_POINT,
+    PLACEMENT_FEASIBLE,
     POINT_INTERFACES,
-    UNLISTED_POINTS,
     WEIGHTED_POINTS,
 )
 from berth_host.config.defaulting import DefaultedProfile, PluginRef, PluginSet
@@ -33,29 +33,41 @@ class ProfileError(Exception):
 
 
 def expand_plugins(
-    profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]
+    profile: DefaultedProfile,
+    points_by_plugin: Mapping[str, frozenset[str]],
+    *,
+    lists_placement_feasible: bool = True,
 ) -> dict[str, tuple[EnabledPlugin, ...]]:
     """Return the plugins of every point; points without any are left out.
 
-    `points_by_plugin` are all plugins that exist, with the points they implement. Raises ProfileError.
+    `points_by_plugin` are all plugins that exist, with the points they implement.
+    `lists_placement_feasible`: False for versions before 1.38, which have no list for that point, and allow
+    one generator of placements only. Raises ProfileError.
     """
-    return _Expansion(profile, points_by_plugin).result()
+    return _Expansion(profile, points_by_plugin, lists_placement_feasible).result()
 
 
 class _Expansion:
     """The steps of kube-scheduler's NewFramework, in its order, so that the first error is the same."""
 
-    def __init__(self, profile: DefaultedProfile, points_by_plugin: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        profile: DefaultedProfile,
+        points_by_plugin: Mapping[str, frozenset[str]],
+        lists_placement_feasible: bool,
+    ) -> None:
+        self._without_list = () if lists_placement_feasible else (PLACEMENT_FEASIBLE,)
+        self._listed = tuple(point for point in EXTENSION_POINTS if point not in self._without_list)
         self._profile = profile
         self._known = points_by_plugin
         self._multi_point = profile.plugins[MULTI_POINT].enabled
 
     def result(self) -> dict[str, tuple[EnabledPlugin, ...]]:
-        for point in EXTENSION_POINTS:
+        for point in self._listed:
             self._check_explicit(point, self._profile.plugins[point].enabled)
-        names = {point: self._expand(point, self._profile.plugins[point]) for point in EXTENSION_POINTS}
+        names = {point: self._expand(point, self._profile.plugins[point]) for point in self._listed}
         self._check_counts(names)
-        for point in UNLISTED_POINTS:
+        for point in self._without_list:
             names[point] = self._unlisted(point, names)
         weights = {point: self._weights(point) for point in EXTENSION_POINTS if point in WEIGHTED_POINTS}
         return {
@@ -120,7 +132,7 @@ class _Expansion:
             raise ProfileError(Finding(message, field="plugins.queueSort"))
         if not names["bind"]:
             raise ProfileError(Finding(f"at least one bind plugin is needed {profile}", field="plugins.bind"))
-        if len(names["placementGenerate"]) > 1:
+        if self._without_list and len(names["placementGenerate"]) > 1:
             message = "at most one placement generate plugin is allowed"
             raise ProfileError(Finding(f"{message} {profile}", field="plugins.placementGenerate"))
 

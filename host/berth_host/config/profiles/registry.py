@@ -14,7 +14,6 @@ from berth_sdk.gang_policy import COSCHEDULING_PLUGIN, GANG_SCHEDULING
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.berth.points import POINT_RULES
 from berth_host.config.default_plugins import (
-    ALL_POINTS,
     DEFAULT_PLUGINS_BY_NAME,
     EXTENSION_POINTS,
     MULTI_POINT,
@@ -26,7 +25,7 @@ from berth_host.config.profiles.expansion import ProfileError
 
 UNTIL_ATTACHED: Final = "which ones it implements is known when it is attached"
 """The end of the warning about a served plugin. A command that attaches plugins leaves the warning out."""
-_OF_MULTI_POINT: Final = frozenset(ALL_POINTS) - {"queueSort", "placementGenerate"}
+_OF_MULTI_POINT: Final = frozenset(EXTENSION_POINTS) - {"queueSort", "placementGenerate"}
 """The points at which a served plugin may be called that a profile enables at multiPoint. A profile has one
 plugin at queueSort and at most one at placementGenerate, so the profile names the plugin there.
 """
@@ -73,8 +72,8 @@ def plugin_registry(
 def _check_registered(registered: Mapping[str, frozenset[str]], berth: BerthConfiguration) -> None:
     for name, points in registered.items():
         for point in points:
-            if point not in ALL_POINTS:
-                cure = nearest(point, ALL_POINTS) or ", ".join(ALL_POINTS)
+            if point not in EXTENSION_POINTS:
+                cure = nearest(point, EXTENSION_POINTS) or ", ".join(EXTENSION_POINTS)
                 raise ValueError(f'plugin "{name}": no extension point "{point}"; did you mean {cure}?')
         if name in DEFAULT_PLUGINS_BY_NAME and berth.plugin(name) is None:
             raise ProfileError(Finding(f"a plugin named {name} already exists", field="profiles"))
@@ -127,7 +126,7 @@ def _guess_warnings(guessed: Sequence[BerthPlugin], points: Mapping[str, frozens
     for plugin in guessed:
         if points[plugin.name]:
             is_open = points[plugin.name] >= _OF_MULTI_POINT
-            named = ", ".join(point for point in ALL_POINTS if point in points[plugin.name])
+            named = ", ".join(point for point in EXTENSION_POINTS if point in points[plugin.name])
             names = "of multiPoint" if is_open else named
             yield f'plugin "{plugin.name}": the file gives it the points {names}; {UNTIL_ATTACHED}'
 
