@@ -233,6 +233,11 @@ class CycleState:
         """
         self._at_end = [*(self._at_end or ()), call]
 
+    @property
+    def awaits_end(self) -> bool:
+        """True if `at_end` was called and `was_ended` was not."""
+        return self._at_end is not None
+
     def was_ended(self) -> None:
         """Make the calls of `at_end`. The SDK calls it after Unreserve, the transports for a bound pod."""
         calls, self._at_end = self._at_end, None

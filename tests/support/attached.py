@@ -188,6 +188,9 @@ class AttachedHost:
     def live(self, plugin: str) -> list[LiveCycle]:
         return self.live_cycles.get(plugin, [])
 
+    def bound(self, plugin: str) -> list[LiveCycle]:
+        return []
+
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
         """The cycles of a test go on as the test says."""
 

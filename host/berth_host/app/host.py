@@ -199,6 +199,8 @@ class Host(HostParts):
         await self.coscheduling.stop()
         self.collector.stop()
         await self.binding.stop(patience_s)
+        if self.binding.ends is not None:
+            await self.binding.ends.stop(patience_s)
         await self.evictions.finish(patience_s)
         await self.status.flush(patience_s)
         await self.group_status.flush(patience_s)
@@ -259,6 +261,14 @@ class Host(HostParts):
     def unreserve_ages(self) -> dict[str, float]:
         """Return by plugin: the age in seconds of the oldest pending Unreserve."""
         return self.attachments.unreserve_ages()
+
+    def post_bind_ages(self) -> dict[str, float]:
+        """Return by plugin: the age in seconds of the oldest held PostBind, or end of a bound pod's cycle."""
+        return {} if self.binding.ends is None else self.binding.ends.oldest_s()
+
+    def post_binds_dropped(self) -> dict[str, int]:
+        """Return by plugin: the number of these that were dropped."""
+        return {} if self.binding.ends is None else dict(self.binding.ends.dropped)
 
     def drifts(self) -> dict[str, int]:
         """Return by plugin: how often an instance dropped its copy of the state."""

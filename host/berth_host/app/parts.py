@@ -40,6 +40,7 @@ from berth_host.cluster.watching import (
     watched_resources,
 )
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.cycle.bound_ends import BoundEnds, EndSeams
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.collector import Collector
 from berth_host.cycle.loop import Scheduler
@@ -210,11 +211,12 @@ class HostParts:
             has_extenders=bool(self.configuration.scheduler.extenders),
             traced=self._traced_client,
         )
+        self.cycles = CyclesUnderWay(self.waiting_pods, later)
         self.attachments = HostAttachments(
             self.configuration,
             HostSeams(
                 state=self.state,
-                cycles=CyclesUnderWay(self.waiting_pods, later),
+                cycles=self.cycles,
                 internal_error=self.internal_error,
                 declare=self._declare,
                 grants=self.handle_server,
@@ -323,6 +325,7 @@ class HostParts:
             coscheduling=self.coscheduling,
             holds=self.holds,
             rivals=self.rivals,
+            ends=self.binding.ends,
         )
 
     def _make_apply(self, names: Collection[str]) -> Callable[[WatchEvent], None]:
@@ -335,7 +338,26 @@ class HostParts:
             binds_for_extenders=self.options.binds_for_extenders,
             looks_before_binding=self.configuration.emulation.rules.looks_before_binding,
             claim_users=ClaimUsers(self.cluster, self.objects.of_resource(CLAIMS)),
+            ends=self._make_ends(),
         )
+
+    def _make_ends(self) -> BoundEnds:
+        return BoundEnds(
+            EndSeams(
+                stores=self.objects,
+                snapshot=self.snapshot,
+                cluster=self.cluster,
+                clock=self.clock,
+                internal_error=self.internal_error,
+                watched=lambda: self.watching.needed,
+                list_again=self._list_again,
+            )
+        )
+
+    def _list_again(self, plugin: str) -> None:
+        """Send the list of its live reservations to a plugin, in the background."""
+        if not self.attachments.list_again(plugin):
+            self.clients.list_again(plugin, self.cycles)
 
     def _binding_parts(self) -> tuple[Any, ...]:
         retries = self.configuration.emulation.rules.retries_bind

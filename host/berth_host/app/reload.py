@@ -51,6 +51,8 @@ async def reload(old: Host, configuration: LoadedConfiguration) -> Host:
             await old.drain(DRAIN_S)
         await old.retire()
         _hand_over(old, new, missed)
+        if len(new.binding.ends or ()):
+            await new.clients.reconcile(new.cycles)
         await new.adopt_cluster(old.feed, stands_by=not leads)
         if leads:
             new.begin_scheduling()
@@ -103,6 +105,7 @@ def _hand_over(old: Host, new: Host, missed: list[WatchEvent]) -> None:
             if current.scheduler_name in new.scheduler.profiles:  # else no event would remove it
                 new.queue.nominate(current, node_name)
     new.holds.take_over(old.holds)
+    new.binding.take_over(old.binding, {name: one.framework for name, one in new.scheduler.profiles.items()})
 
 
 def _adds(host: Host) -> Iterator[WatchEvent]:

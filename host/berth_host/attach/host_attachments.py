@@ -148,6 +148,15 @@ class HostAttachments:
         """True while an attached plugin has not received an Unreserve or PostBind yet."""
         return self.attached_places.delivering
 
+    def list_again(self, plugin: str) -> bool:
+        """Send the list of its live reservations to a served plugin in the background, if it is attached: an
+        instance that attaches later gets the list then. Return False for other plugins.
+        """
+        found = self.attached_places.plugins.get(plugin)
+        if found is not None and found.active is not None:
+            found.active.taken_up()
+        return found is not None
+
     @property
     def recoveries(self) -> int:
         """The number of times that a plugin was attached again."""
@@ -156,7 +165,9 @@ class HostAttachments:
     def reservations(self) -> dict[str, int]:
         """Return by plugin: the number of live reservations and of pending Unreserves."""
         return {
-            name: len(self._seams.cycles.live(name)) + plugin.outbox.pending_unreserves
+            name: len(self._seams.cycles.live(name))
+            + len(self._seams.cycles.bound(name))
+            + plugin.outbox.pending_unreserves
             for name, plugin in self.attached_places.plugins.items()
         }
 

@@ -65,6 +65,10 @@ class LiveCycles(Protocol):
         """Return the cycles in which the plugin has a reservation, or keeps the pod waiting at Permit."""
         ...
 
+    def bound(self, plugin: str) -> list[LiveCycle]:
+        """Return the cycles in which the plugin has a reservation for a bound pod, and was not told so."""
+        ...
+
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
         """End these cycles, which the plugin does not know, at their next step; their pods are retried."""
         ...
@@ -74,6 +78,10 @@ class NothingAlive:
     """`LiveCycles` without a host: there are no cycles."""
 
     def live(self, plugin: str) -> list[LiveCycle]:
+        """Return no cycles."""
+        return []
+
+    def bound(self, plugin: str) -> list[LiveCycle]:
         """Return no cycles."""
         return []
 

@@ -71,9 +71,11 @@ class TakenUp:
 
     async def _once(self, link: InstanceLink, plugin: AttachedPlugin) -> None:
         live = {item.cycle.cycle_id: item for item in self._cycles.live(plugin.name)}
-        bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live]
+        held = {item.cycle.cycle_id: item for item in self._cycles.bound(plugin.name)}
+        live_or_held = {**held, **live}
+        bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live_or_held]
         given_back = plugin.outbox.given_back()
-        listed = [*(_encode(plugin.name, item) for item in live.values()), *map(_encode_bound, bound)]
+        listed = [*(_encode(plugin.name, item) for item in live_or_held.values()), *map(_encode_bound, bound)]
         pages = [
             state_pb2.ReconcileRequest(
                 plugin=plugin.name,
@@ -87,7 +89,7 @@ class TakenUp:
         pages[-1].last = True
         asked = (plugin.name, _CALL)
         anchors = [parcel.anchor for parcel in bound if parcel.anchor is not None]
-        anchors += [item.cycle.trace.anchor for item in live.values() if item.cycle.trace is not None]
+        anchors += [item.cycle.trace.anchor for item in live_or_held.values() if item.cycle.trace is not None]
         if anchors:
             with anchors[0].request(plugin.name, _METHOD, anchors[1:]) as traceparent:
                 reply = await link.reconcile(pages, asked, RECONCILE_S, traceparent)
@@ -100,7 +102,9 @@ class TakenUp:
         if any(offer.instance_id != link.identity.instance_id for offer in plugin.offers):
             return
         self._cycles.lost(plugin.name, [item for key, item in live.items() if key in unknown])
-        self._taken[plugin.name] = [item for key, item in live.items() if key not in unknown]
+        # The end of a held cycle goes to the new instance, also one that it does not know.
+        taken = [item for key, item in live.items() if key not in unknown]
+        self._taken[plugin.name] = [*taken, *(item for key, item in held.items() if key not in live)]
         _LOG.info(
             "plugin.reconciled",
             plugin=plugin.name,

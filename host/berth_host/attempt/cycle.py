@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 from berth_sdk.cycle_state import PODS_TO_ACTIVATE, CycleState, read_pods_to_activate
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable, StateVersion
@@ -82,6 +83,9 @@ class Cycle(CycleRecord):
     outcome is known. A bound pod is not undone."""
     is_told: bool = False
     """The event of the pod's binding is written."""
+    written: tuple[tuple[str, ObjectRef], ...] = ()
+    """The objects other than the pod that PreBind plugins changed, each with its resource, in the version
+    that the write returned."""
     aborted: str = ""
     """Why the attempt was cut short."""
     task: asyncio.Task[None] | None = None
@@ -170,6 +174,15 @@ class Cycle(CycleRecord):
         for plugin, part in self.parts.items():
             if part.state is not None and plugin in written:
                 part.state.inherit(written[plugin])
+
+    def forget_search(self) -> None:
+        """Drop what the search found, which may be large: the record lives on after the binding cycle."""
+        self.nodes, self.pre_filter, self.nominated = NO_NODES, PASSED, NOBODY
+        self.statuses = self.kept = self.made_up = None
+        self.feasible = _NO_ROWS
+        self.unknown_nodes, self.unexplained = {}, {}
+        for part in self.parts.values():
+            part.early_verdicts = part.early_scores = None
 
     @contextmanager
     def without_early_scores(self, asked_again: Collection[str]) -> Iterator[None]:

@@ -8,7 +8,7 @@ Source: kube-scheduler `pkg/scheduler/eventhandlers.go`, v1.36.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,6 +74,19 @@ class BindingsOfOthers(Protocol):
         ...
 
 
+class Arrivals(Protocol):
+    """The ends of cycles that wait for events (`cycle.bound_ends.BoundEnds`)."""
+
+    @property
+    def awaited(self) -> Mapping[tuple[str, str], object]:
+        """The objects of which an event is awaited; read for every event, so always the same mapping."""
+        ...
+
+    def arrived(self, kind: str, ref: ObjectRef) -> None:
+        """Take note that the cache has applied an event of an object."""
+        ...
+
+
 class GroupHolds(Protocol):
     """The holds of room for groups (`groups.gang_holds.GangHolds`)."""
 
@@ -94,7 +107,8 @@ class Handled:
     of a pending pod that cannot be read. `rules`: those of the version of kube-scheduler that is followed.
     `coscheduling`: writes the statuses of coscheduling's PodGroups, while the host schedules these groups
     (`EventHandlers.schedule_coscheduling`); None: nothing writes them. `holds`: None where no group holds
-    room. `rivals`: None where nobody looks for a second scheduler.
+    room. `rivals`: None where nobody looks for a second scheduler. `ends`: None where nothing waits for an
+    event.
     """
 
     stores: ObjectStores
@@ -107,6 +121,7 @@ class Handled:
     coscheduling: PodGroupStatuses | None = None
     holds: GroupHolds | None = None
     rivals: BindingsOfOthers | None = None
+    ends: Arrivals | None = None
 
 
 class EventHandlers:
@@ -130,6 +145,8 @@ class EventHandlers:
         self._statuses = targets.coscheduling
         self._holds = targets.holds
         self._rivals = targets.rivals
+        self._ends = targets.ends
+        self._awaited: Mapping[tuple[str, str], object] = {} if self._ends is None else self._ends.awaited
         self._has_coscheduling = False
         self._group_kinds = frozenset(_GROUPS if groups else ())
         self._refused_pod = targets.refused_pod
@@ -185,6 +202,8 @@ class EventHandlers:
         Raises InvariantError when a bound pod changed its node: the watch, or the cache, is broken.
         """
         self._apply(event)
+        if self._awaited and self._ends is not None and (ref := _ref_of(event.new or event.old)).name:
+            self._ends.arrived(event.kind, ref)
 
     def _apply(self, event: WatchEvent, *, again: bool = False) -> None:
         """Apply one change. `again`: also where this version of the object is stored already."""

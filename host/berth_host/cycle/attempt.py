@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
+from berth_sdk.cycle_state import CycleState
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
@@ -207,6 +208,18 @@ class Attempt(Cycle):
         trial = self.trial
         self.decide(cycle_id)
         self.trial = trial
+
+    def change_host(self, framework: Framework) -> None:
+        """Go on in another host, after the Binding: with its plugins, and with what the plugins left as
+        tokens.
+        """
+        self.framework, self.parent = framework, None
+        for plugin, part in self.parts.items():
+            part.instance = None
+            if part.state is not None:
+                token = part.state.token
+                part.state = CycleState(self.cycle_id, plugin=plugin, shared=self.shared)
+                part.state.token = token
 
     def anew(self, cycle_id: str) -> Attempt:
         """Return a record of the same attempt with a new cycle id and without the plugins' answers."""

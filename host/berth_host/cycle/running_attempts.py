@@ -78,6 +78,15 @@ class CyclesUnderWay:
                 found[attempt.cycle_id] = LiveCycle(attempt, deadline_s)
         return list(found.values())
 
+    def bound(self, plugin: str) -> list[LiveCycle]:
+        """Return the cycles whose end is held (`bound_ends`) and in which the plugin has a reservation."""
+        ends = self._cycles.binding.ends
+        return [
+            LiveCycle(attempt)
+            for attempt in (() if ends is None else ends.attempts(plugin))
+            if attempt.part(plugin).reserved_node is not None
+        ]
+
     def lost(self, plugin: str, cycles: Sequence[LiveCycle]) -> None:
         """Fail cycles whose reservation the plugin lost: pods at Permit at once, the others at their next
         step.

@@ -3,7 +3,8 @@
     PodCycles       pop -> snapshot -> search -> assume -> Reserve -> Permit -> a task for the binding cycle
     PodSteps        the steps of that cycle, which members of a group take too
     Algorithm       PreFilter, Filter, extenders [PostFilter] -> PreScore, Score, Normalize, extenders
-    BindingCycle    PreBindPreFlight -> WaitOnPermit -> queue.done -> PreBind -> Bind -> PostBind
+    BindingCycle    PreBindPreFlight -> WaitOnPermit -> queue.done -> PreBind -> Bind
+    BoundEnds       the snapshot shows the pod -> PostBind
     Undoing, FailureHandler   any failure -> Unreserve, forget -> the pod back in the queue
 
 Scheduling cycles are serial: `loop` pops the next pod when the current pod has a node or has failed. The
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -53,6 +54,7 @@ from berth_host.cycle.attempt import (
     TiedNodes,
     unexpected,
 )
+from berth_host.cycle.bound_ends import BoundEnds
 from berth_host.cycle.chooser import Chooser
 from berth_host.cycle.claim_users import ClaimUsers
 from berth_host.cycle.nominations import Nominations
@@ -672,10 +674,12 @@ class BindingCycle(Undoing):
         binds_for_extenders: bool = False,
         looks_before_binding: bool = True,
         claim_users: ClaimUsers | None = None,
+        ends: BoundEnds | None = None,
     ) -> None:
         """Make the binding cycles. `binds_for_extenders`: the host posts the Bindings that extenders claim to
         have posted, because they cannot reach the cluster, as in a simulation. `looks_before_binding`: take
         the last look. `claim_users` None: claims keep the pods of undone bindings as their users.
+        `ends` None: PostBind follows each Binding at once.
         """
         super().__init__(observer)
         self._queue = queue
@@ -690,6 +694,7 @@ class BindingCycle(Undoing):
         self._binds_for_extenders = binds_for_extenders
         self._looks_before_binding = looks_before_binding
         self._claim_users = claim_users
+        self.ends = ends
         self._is_draining = False
         self._running: dict[str, Attempt] = {}
         self.tasks: set[asyncio.Future[None]] = set()
@@ -1050,16 +1055,41 @@ class BindingCycle(Undoing):
         )
         try:
             self._tell(attempt)
-            ran = attempt.framework.run_post_bind(attempt, node_name)
-            await self._observer.step(attempt, AttemptStep.POST_BIND, ran)
         except InvariantError:
             raise
         except Exception as err:
             # The pod is bound: an error after that does not fail the attempt.
             log.error("task.failed", pod=pod.key, exc_info=err)
+        awaiting = attempt.framework.awaits_end(attempt)
+        if awaiting and self.ends is not None and self.ends.holds(attempt, awaiting, self):
+            attempt.framework.end_trials(attempt)
+            self._queue.activate_named(attempt.take_pods_to_activate())
+            if attempt.trace is not None:
+                attempt.trace.over_s = instant_s()
+        else:
+            await self.report_bound(attempt)
+
+    async def report_bound(self, attempt: Attempt) -> None:
+        """Run PostBind, and end the cycle at the plugins. See `bound_ends.Telling`."""
+        try:
+            ran = attempt.framework.run_post_bind(attempt, attempt.node_name)
+            await self._observer.step(attempt, AttemptStep.POST_BIND, ran)
+        except InvariantError:
+            raise
+        except Exception as err:
+            log.error("task.failed", pod=attempt.pod.key, exc_info=err)
         finally:
             attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
             self._queue.activate_named(attempt.take_pods_to_activate())
+        self._observer.ended(attempt)
+
+    def take_over(self, ended: BindingCycle, frameworks: Mapping[str, Framework]) -> None:
+        """Hold the ends that a host held that was stopped. `frameworks`: of this host, by schedulerName."""
+        if self.ends is not None and ended.ends is not None:
+            self.ends.take_over(ended.ends, frameworks, self)
+
+    def leave_bound(self, attempt: Attempt) -> None:
+        """End an attempt whose end no plugin is told. See `bound_ends.Telling`."""
         self._observer.ended(attempt)
 
     def _tell(self, attempt: Attempt) -> None:

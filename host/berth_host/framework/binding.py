@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from berth_sdk.extension_points import Account
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import BindResult, ObjectPatch, PatchResult, PreBindResult
+from berth_sdk.results import BindResult, ObjectPatch, PatchOutcome, PatchResult, PreBindResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import ObjectStore
 
@@ -84,6 +84,15 @@ def pre_bind_groups(plugins: Sequence[PluginClient], cycle: Cycle) -> list[list[
             if client.name not in cycle.skip_pre_bind:
                 groups.append([client])
     return [group for group in groups if group]
+
+
+def _written(
+    patches: Sequence[ObjectPatch], results: Sequence[PatchResult]
+) -> Iterator[tuple[str, ObjectRef]]:
+    """Yield the changed objects other than pods, each with its resource. A deletion returns no object."""
+    for patch, result in zip(patches, results, strict=False):
+        if result.outcome is PatchOutcome.APPLIED and result.object is not None and patch.resource != "pods":
+            yield patch.resource, result.ref
 
 
 class PreBindRunner:
@@ -165,6 +174,7 @@ class PreBindRunner:
                     patched = await self.executor.apply(client, cycle, answer.patches)
                 finally:
                     part.is_between_rounds = False
+                cycle.written += tuple(_written(answer.patches, patched))
                 if watching is not None:
                     watching.patched(answer.patches, patched)
                 if answer.is_done(patched):

@@ -8,7 +8,7 @@ Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -81,6 +81,9 @@ class Framework:
         self._reserving = [
             client for client in self.plugins_at(ExtensionPoint.RESERVE) if not client.is_served
         ]
+        post_binding = self.plugins_at(ExtensionPoint.POST_BIND)
+        self._told = [client for client in self.clients if client.is_served or client in post_binding]
+        """The plugins that are told of a bound pod, whatever they keep."""
         self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
         """The points about groups of pods."""
 
@@ -116,6 +119,33 @@ class Framework:
         if outcome is CycleEnd.BOUND:
             for client in self._reserving:
                 client.end_cycle(cycle, outcome)
+
+    def awaits_end(self, cycle: Cycle) -> tuple[str, ...]:
+        """Return the plugins that may hold something for the pod of a cycle until they are told that it is
+        bound, by PostBind or by the end of the cycle.
+        """
+        awaiting: list[str] = []
+        if self._told:
+            about = self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip)
+            awaiting += [one.name for one in self._told if one.holds_until_told(cycle, post_bind=one in about)]
+        for client in self._reserving:
+            part = cycle.parts.get(client.name)
+            if part is not None and part.state is not None and part.state.awaits_end:
+                awaiting.append(client.name)
+        return tuple(dict.fromkeys(awaiting)) if awaiting else ()
+
+    def those_told(self, plugins: Collection[str]) -> tuple[str, ...]:
+        """Return those of the plugins of `awaits_end` that this framework has."""
+        return tuple(one.name for one in (*self._told, *self._reserving) if one.name in plugins)
+
+    def can_tell(self, plugins: Collection[str]) -> bool:
+        """Return True if each of these plugins of `awaits_end` has an instance."""
+        return all(client.available for client in self._told if client.name in plugins)
+
+    def end_trials(self, cycle: Cycle) -> None:
+        """Let other cycles try the instances that are on trial in this one, whose end is told later."""
+        for client in self._served:
+            client.route.cycle_ended(cycle)
 
     # --- PreFilter, Filter, PostFilter ---------------------------------------------------------
 

@@ -518,11 +518,26 @@ UNRESERVE_AGE: Final = gauge(
     "plugin",
     "Age of the oldest pending Unreserve of a served plugin; 0 if there is none.",
 )
+POST_BIND_AGE: Final = gauge(
+    "berth_post_bind_age_seconds",
+    "ALPHA",
+    "plugin",
+    "Age of the oldest PostBind, or end of a bound pod's cycle, that is held until the snapshot has the pod;"
+    " 0 if there is none.",
+)
+POST_BINDS_DROPPED: Final = counter(
+    "berth_post_binds_dropped_total",
+    "ALPHA",
+    "plugin",
+    "PostBinds, or ends of bound pods' cycles, that were dropped because 10000 others were held. The plugin"
+    " got a new list of its live reservations.",
+)
 RESERVATIONS: Final = gauge(
     "berth_reservations",
     "ALPHA",
     "plugin",
-    "Reservations of a served plugin: of pods in their binding cycle, and those with a pending Unreserve.",
+    "Reservations of a served plugin: of pods in their binding cycle, of bound pods whose PostBind is held,"
+    " and those with a pending Unreserve.",
 )
 GANG_HOLDS: Final = counter(
     "berth_gang_holds_total",

@@ -243,6 +243,14 @@ class MeasuredHost(Protocol):
         """Return by plugin: the age in seconds of the oldest pending Unreserve."""
         ...
 
+    def post_bind_ages(self) -> Mapping[str, float]:
+        """Return by plugin: the age in seconds of the oldest held PostBind, or end of a bound pod's cycle."""
+        ...
+
+    def post_binds_dropped(self) -> Mapping[str, int]:
+        """Return by plugin: the number of these that were dropped."""
+        ...
+
     def drifts(self) -> Mapping[str, int]:
         """Return by plugin: how often an instance dropped its copy of the state."""
         ...
@@ -286,6 +294,14 @@ def show_host(metrics: SchedulerMetrics, host: MeasuredHost) -> None:
     )
     metrics.read(
         families.UNRESERVE_AGE, lambda: [((plugin,), age) for plugin, age in host.unreserve_ages().items()]
+    )
+    metrics.read(
+        families.POST_BIND_AGE,
+        _ThoseSeen(lambda: [((plugin,), age) for plugin, age in host.post_bind_ages().items()]),
+    )
+    metrics.read(
+        families.POST_BINDS_DROPPED,
+        lambda: [((plugin,), count) for plugin, count in host.post_binds_dropped().items()],
     )
     metrics.read(families.PLUGIN_INSTANCES, _ThoseSeen(lambda: _instances(host.conditions())))
     metrics.read(

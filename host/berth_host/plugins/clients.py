@@ -17,12 +17,14 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation
 from berth_sdk.runtime.closing import close_unused
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.runtime.raised import place_of_class, raised_text
 from berth_sdk.selectors import LabelSelector
 
+from berth_host.attach.interfaces import LiveCycles
 from berth_host.cache.objects import ObjectStores
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin, PluginScope
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -30,6 +32,7 @@ from berth_host.config.decoding.go_types import encode_struct
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME
 from berth_host.errors.plugins import PluginExceptionError, PluginLoadError
 from berth_host.framework.score_table import WeightedPlugin
+from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 from berth_host.metrics.plugin_stats import PluginStats
 from berth_host.model.wanted_resources import containers_want
@@ -58,6 +61,9 @@ class ClientSeams:
     route: Callable[[BerthPlugin, ResolvedProfile], Route]
 
 
+log = get_logger()
+
+
 @dataclass(slots=True)
 class Clients:
     """All clients, by profile and plugin. `stats`: by plugin. `missing`: default plugins that this build does
@@ -67,22 +73,41 @@ class Clients:
     by_profile: dict[str, dict[str, PluginClient]] = field(default_factory=dict)
     stats: dict[str, PluginStats] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    _listing: set[asyncio.Future[None]] = field(default_factory=set)
 
-    async def reconcile(self) -> None:
-        """Call Reconcile of every in-process plugin, with no live reservation. Raises PluginError.
+    async def reconcile(self, cycles: LiveCycles | None = None) -> None:
+        """Call Reconcile of every in-process plugin, before the first cycle. Raises PluginError.
 
-        Called before the first cycle.
+        `cycles`: those that are alive; None: there is none.
         """
-        for transport in self._in_process():
-            name = transport.runtime.descriptor.name
-            try:
-                answer = transport.runtime.reconcile(())
-                if inspect.isawaitable(answer):
-                    await answer
-            except (KeyboardInterrupt, asyncio.CancelledError):
-                raise
-            except BaseException as err:  # a plugin's own code may raise anything
-                raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
+        for profile, transport in self._in_process():
+            await self._reconcile_one(profile, transport, cycles)
+
+    def list_again(self, plugin: str, cycles: LiveCycles) -> None:
+        """Call Reconcile of an in-process plugin again, in the background; the log has what went wrong."""
+        for profile, transport in self._in_process():
+            if transport.runtime.descriptor.name == plugin:
+                task = asyncio.ensure_future(self._reconcile_one(profile, transport, cycles))
+                self._listing.add(task)
+                task.add_done_callback(self._was_listed)
+
+    def _was_listed(self, task: asyncio.Future[None]) -> None:
+        self._listing.discard(task)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            log.warning("plugin.warned", warning=str(err))
+
+    async def _reconcile_one(
+        self, profile: str, transport: InProcessTransport, cycles: LiveCycles | None
+    ) -> None:
+        name = transport.runtime.descriptor.name
+        try:
+            answer = transport.runtime.reconcile(() if cycles is None else _live(name, profile, cycles))
+            if inspect.isawaitable(answer):
+                await answer
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as err:  # a plugin's own code may raise anything
+            raise PluginExceptionError(name, "Reconcile", raised_text(err)) from err
 
     def forget(self, plugin: str, asking: str = "") -> None:
         """Drop the kept answers of the plugin, in every profile and process. `asking`: see `Route`."""
@@ -119,19 +144,35 @@ class Clients:
         """End the threads of in-process plugins, and close the plugins at the same time, each for a limited
         time.
         """
-        await asyncio.gather(*(transport.close() for transport in self._in_process()))
+        await asyncio.gather(*(transport.close() for _, transport in self._in_process()))
 
     def close_unused(self) -> None:
         """Close in-process plugins that were never called, because the host cannot be made."""
-        runtimes = [transport.runtime for transport in self._in_process()]
+        runtimes = [transport.runtime for _, transport in self._in_process()]
         for runtime, closing in close_unused(runtimes).items():
             report_trouble(runtime.descriptor.name, closing)
 
-    def _in_process(self) -> Iterator[InProcessTransport]:
-        for clients in self.by_profile.values():
+    def _in_process(self) -> Iterator[tuple[str, InProcessTransport]]:
+        for profile, clients in self.by_profile.items():
             for client in clients.values():
                 if isinstance(client.route, LocalRoute):
-                    yield client.route.transport
+                    yield profile, client.route.transport
+
+
+def _live(plugin: str, profile: str, cycles: LiveCycles) -> list[LiveReservation]:
+    """Return the live reservations and waits of an in-process plugin of one profile."""
+    found = {one.cycle.cycle_id: one for one in (*cycles.bound(plugin), *cycles.live(plugin))}
+    return [
+        LiveReservation(
+            state=one.cycle.state(plugin),
+            pod=one.cycle.pod,
+            node_name=one.cycle.node_name or one.cycle.part(plugin).reserved_node or "",
+            waiting_on_permit=one.permit_deadline_s is not None,
+            deadline_s=one.permit_deadline_s,
+        )
+        for one in found.values()
+        if one.cycle.profile == profile
+    ]
 
 
 def make_clients(configuration: LoadedConfiguration, seams: ClientSeams) -> Clients:

@@ -58,6 +58,8 @@ Out = TypeVar("Out")
 S = TypeVar("S")
 _AS_THEY_COME: Final = (ScoreNormalization.NONE, ScoreNormalization.PLUGIN)
 """The normalizations for which raw scores are final ones."""
+_HOLDING: Final = frozenset({ExtensionPoint.RESERVE, ExtensionPoint.PERMIT})
+"""The points at which a reservation begins."""
 OWN_WORKLOAD_LABEL: Final = "berth.io/plugin"
 """The label of pods that run a plugin; its value is the plugin's name."""
 
@@ -471,6 +473,17 @@ class PluginClient(GroupClient):
         if cycle.part(self.name).holds_nothing:
             return
         await self._relay.ask(calls.POST_BIND, cycle, (node_name,), lambda policy, failure: None)
+
+    def holds_until_told(self, cycle: Cycle, *, post_bind: bool) -> bool:
+        """Return True if the plugin may hold something for the bound pod of a cycle until PostBind, or until
+        the end of the cycle. `post_bind`: the pod concerns it at PostBind.
+        """
+        part = cycle.parts.get(self.name)
+        if part is not None and part.holds_nothing:
+            return False
+        if post_bind or part is None or not part.is_known:
+            return post_bind
+        return not _HOLDING.isdisjoint(self.descriptor_in(cycle).points)
 
     def end_cycle(self, cycle: CycleRecord, outcome: CycleEnd) -> None:
         """Note the end of the cycle. A later call informs the plugin, which drops the cycle's state."""

@@ -91,7 +91,7 @@ class _Both:
 class AttemptTrace:
     """The times of one attempt. `trace_id`: 128 bits."""
 
-    __slots__ = ("anchor", "binding_s", "calls", "left_out", "requests", "steps", "trace_id")
+    __slots__ = ("anchor", "binding_s", "calls", "left_out", "over_s", "requests", "steps", "trace_id")
 
     def __init__(self, trace_id: int, anchor: Anchor) -> None:
         self.trace_id = trace_id
@@ -104,6 +104,8 @@ class AttemptTrace:
         """The number of steps and calls that are not recorded."""
         self.binding_s: float | None = None
         """The start of the binding cycle; None before it."""
+        self.over_s: float | None = None
+        """The end of a binding cycle whose PostBind comes later; None: it ends with the trace."""
 
     def over(self, sampler: CallObserver | None) -> CallObserver:
         """Return an observer of the attempt's calls, which tells this trace and `sampler` of them."""

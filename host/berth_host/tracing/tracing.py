@@ -142,7 +142,7 @@ class Tracing:
         """Make the spans of an attempt that has ended now. `error`: of an attempt that ended in an error;
         None: it did not.
         """
-        now_s = instant_s()
+        over_s = instant_s() if trace.over_s is None else trace.over_s
         root = trace.root
         root.set_attributes(attributes)
         if trace.left_out:
@@ -175,8 +175,8 @@ class Tracing:
         for step, span in (*calls, *reversed(steps)):
             self._end(trace, span, step)
         if binding is not None:
-            binding.end(trace.ns(now_s))
-        root.end(trace.ns(now_s))
+            binding.end(trace.ns(over_s))
+        root.end(trace.ns(over_s))
 
     @staticmethod
     def _part(trace: RunningTrace, root: Span, binding: Span | None, at_s: float) -> Span:

@@ -67,7 +67,13 @@ def is_busy(host: Host) -> bool:
         or host.wiring.busy
         or host.cluster.undelivered_count
         or host.attachments.restoring
+        or len(host.binding.ends or ())
     )
+
+
+def _delivers(host: Host) -> bool:
+    """Return True while a plugin has yet to get an Unreserve, or a PostBind that may be held."""
+    return host.attachments.delivering or bool(len(host.binding.ends or ()))
 
 
 async def settle(host: Host) -> None:
@@ -159,13 +165,13 @@ class Settling:
             await asyncio.sleep(_POLL_S / 4)
             if time.monotonic() >= ends_s:
                 self._slow.update(attempt.cycle_id for attempt in self._host.binding.attempts())
-                self._delivers_slowly = self._host.attachments.delivering
+                self._delivers_slowly = _delivers(self._host)
                 return
 
     def _step_moves(self) -> bool:
         """Return True while an effect of an attempt that is over is pending."""
         host = self._host
-        delivers = host.attachments.delivering
+        delivers = _delivers(host)
         self._delivers_slowly &= delivers
         return bool(
             host.cluster.undelivered_count
