@@ -743,6 +743,9 @@ class PostBindPlugin(Protocol):
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """React to the binding. An exception has no effect but a log line: the host logs it for an in-process
         plugin, the plugin's server for a served one.
+
+        Called when every snapshot in use has the pod as it was bound, or when the pod is finished or gone. So
+        what the plugin holds for the pod ends here, and what the pod shows on its node counts instead.
         """
         ...
 

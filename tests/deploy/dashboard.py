@@ -256,6 +256,12 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "s",
             (("max by (plugin) (berth_unreserve_age_seconds{OWN})", "{{plugin}}"),),
         ),
+        Panel(
+            "Age of the oldest PostBind that is held",
+            "See the alert BerthPostBindOverdue.",
+            "s",
+            (("max by (plugin) (berth_post_bind_age_seconds{OWN})", "{{plugin}}"),),
+        ),
     ),
     "API server": (
         Panel(

@@ -81,6 +81,14 @@ TROUBLE: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"plugin": "GpuShare"},
         "GpuShare has not received an Unreserve for 6m 30s.",
     ),
+    "BerthPostBindOverdue": (
+        {
+            f'berth_post_bind_age_seconds{{{OWN}, plugin="GpuShare"}}': "0x4 90+60x10",
+            f"leader_election_master_status{{{OWN}}}": "1x15",
+        },
+        {"plugin": "GpuShare"},
+        "The host has held a PostBind to GpuShare for 6m 30s.",
+    ),
     "BerthNodesOverfull": (
         {
             f'berth_overfull_nodes{{{OWN}, pod="a"}}': "0x4 3x10",

@@ -127,7 +127,9 @@ class Framework:
         awaiting: list[str] = []
         if self._told:
             about = self._asked.about(cycle, ExtensionPoint.POST_BIND, cycle.skip)
-            awaiting += [one.name for one in self._told if one.holds_until_told(cycle, post_bind=one in about)]
+            awaiting += [
+                one.name for one in self._told if one.holds_until_told(cycle, post_bind=one in about)
+            ]
         for client in self._reserving:
             part = cycle.parts.get(client.name)
             if part is not None and part.state is not None and part.state.awaits_end:
@@ -136,7 +138,8 @@ class Framework:
 
     def those_told(self, plugins: Collection[str]) -> tuple[str, ...]:
         """Return those of the plugins of `awaits_end` that this framework has."""
-        return tuple(one.name for one in (*self._told, *self._reserving) if one.name in plugins)
+        names = dict.fromkeys(one.name for one in (*self._told, *self._reserving))
+        return tuple(name for name in names if name in plugins)
 
     def can_tell(self, plugins: Collection[str]) -> bool:
         """Return True if each of these plugins of `awaits_end` has an instance."""

@@ -12,17 +12,21 @@ from typing import Any
 import pytest
 from berth_host.app.reload import reload
 from berth_host.attach import retrying
+from berth_host.cluster.port import WatchEvent
 from berth_host.config.loading import load_configuration
 from berth_host.cycle import bound_ends
 from berth_host.cycle.bound_ends import READ_BACK_S, BoundEnds
 from berth_host.plugins.registry import ClassRegistry
+from berth_host.rpc.served import outbox
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.plugin.v1 import common_pb2 as pb
 from support.faulty_cluster import Faults
 from support.groups import GROUPS, members, pod_group
 from support.held_groups import Slow
 from support.hosts import World, node, pod
 from support.keeps_seats import CLAIMS, SEAT, KeepsSeats
 from support.plugin_processes import PluginProcess
+from support.scripted_plugin import ScriptedPlugin, descriptor
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -91,6 +95,11 @@ class Seen:
         await until(lambda: name in self.post_bound and not len(self.ends))
 
 
+def added(world: World, name: str, **labels: str) -> WatchEvent:
+    """Return the event of a new pod, which the host gets by itself while its watch stands still."""
+    return WatchEvent("Pod", None, world.server.create(pod(name, labels=labels)))
+
+
 async def turns(count: int = 20) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
@@ -111,8 +120,7 @@ def configuration(where: str, log: Path, seats: int) -> str:
 Make = Callable[..., AbstractAsyncContextManager[Seen]]
 
 
-@pytest.fixture(params=["in process", "served"])
-def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+def worlds(folder: Path, *, is_served: bool) -> Make:
     """Return a function that makes a host with the plugin, in process or served, and one node."""
     Slow.reset("")
 
@@ -120,12 +128,12 @@ def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     async def made(
         *objects: Mapping[str, Any], seats: int = 1, gates: Mapping[str, bool] | None = None
     ) -> AsyncIterator[Seen]:
-        log = tmp_path / "calls"
+        log = folder / "calls"
         log.touch()
         process = None
         where = f"inProcess: {KeepsSeats.__module__}:KeepsSeats"
-        if request.param == "served":
-            process = PluginProcess(tmp_path / "p.sock", "support.keeps_seats:KeepsSeats")
+        if is_served:
+            process = PluginProcess(folder / "p.sock", "support.keeps_seats:KeepsSeats")
             await process.start()
             where = f"endpoint: {process.endpoint}"
         text = configuration(where, log, seats)
@@ -141,12 +149,16 @@ def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return made
 
 
+@pytest.fixture(params=["in process", pytest.param("served", marks=pytest.mark.long)])
+def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Return `worlds` of both kinds."""
+    return worlds(tmp_path, is_served=request.param == "served")
+
+
 @pytest.fixture
-def served(seen: Make, request: pytest.FixtureRequest) -> Make:
-    """Return the same for a served plugin alone."""
-    if request.node.callspec.params["seen"] != "served":
-        pytest.skip("only a served plugin has a process")
-    return seen
+def served(tmp_path: Path) -> Make:
+    """Return `worlds` with the plugin in a process of its own."""
+    return worlds(tmp_path, is_served=True)
 
 
 # --- when it comes ---------------------------------------------------------------------------------
@@ -232,13 +244,6 @@ async def test_end_waits_for_the_cycle_that_reads_an_older_snapshot(seen: Make) 
         assert case.of("reserve") == [["reserve", "web", 0], ["reserve", "slow", 1]]
 
 
-def added(world: World, name: str) -> Any:
-    """Return the event of a new pod, which the host gets by itself while its watch stands still."""
-    from berth_host.cluster.port import WatchEvent
-
-    return WatchEvent("Pod", None, world.server.create(pod(name)))
-
-
 async def test_end_waits_for_the_cycle_of_a_group(seen: Make) -> None:
     async with seen(seats=4, gates=GROUPS) as case:
         await case.bound_unseen("web")
@@ -268,18 +273,12 @@ async def test_end_waits_for_the_cycle_of_a_group(seen: Make) -> None:
 async def test_permit_that_waits_for_another_pods_post_bind_gets_it(seen: Make) -> None:
     async with seen(seats=2) as case:
         await case.bound_unseen("web")
-        case.world.host.handle_event(added_after(case.world, "second", "web"))
+        case.world.host.handle_event(added(case.world, "second", after="web"))
         await case.world.until_waiting(1)
         await case.stays_held()
         assert case.world.faulty is not None
         case.world.faulty.revive()
         await until(lambda: case.post_bound == ["web", "second"])
-
-
-def added_after(world: World, name: str, after: str) -> Any:
-    from berth_host.cluster.port import WatchEvent
-
-    return WatchEvent("Pod", None, world.server.create(pod(name, labels={"after": after})))
 
 
 async def test_end_waits_for_the_version_of_each_patched_object(seen: Make) -> None:
@@ -308,6 +307,38 @@ async def test_end_waits_for_the_version_of_each_patched_object(seen: Make) -> N
         case.world.host.feed.to = handle
         handle(held_back[0])
         await case.told("web")
+
+
+async def test_end_that_says_bound_waits_as_post_bind_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "IDLE_END_S", 0.05)
+    plugin = ScriptedPlugin(descriptor("KeepsSeats", "RESERVE"))
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins:\n    reserve: {enabled: [{name: KeepsSeats}]}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 10s\n"
+        f"plugins:\n- {{name: KeepsSeats, endpoint: 'unix://{tmp_path}/p.sock', required: true,"
+        " points: {reserve: {deadline: 10s}}}\n"
+    )
+    async with (
+        plugin.serving(tmp_path / "p.sock"),
+        World([node("n0")], configuration=text, faults=AT_ONCE) as world,
+    ):
+        case = Seen(world, text, tmp_path / "calls", None)
+        await case.bound_unseen("web")
+        world.host.handle_event(added(world, "next"))
+        await until(lambda: len(plugin.requests("Reserve")) == 2 and len(case.ends) == 2)
+        await asyncio.sleep(0.2)
+        first, second = plugin.requests("Reserve")
+        assert (list(second.ctx.ended), plugin.requests("EndCycles")) == ([], [])
+        assert world.faulty is not None
+        world.faulty.revive()
+        await until(lambda: bool(plugin.requests("EndCycles")))
+        ended = [one for request in plugin.requests("EndCycles") for one in request.ended]
+        assert [one.cycle_id for one in ended] == [first.ctx.cycle_id, second.ctx.cycle_id]
+        assert {one.outcome for one in ended} == {pb.CycleEnd.OUTCOME_BOUND}
+        assert len(case.ends) == 0
 
 
 # --- what else may end in between --------------------------------------------------------------------

@@ -274,7 +274,7 @@ class HeldEnds(RuleBasedStateMachine):
         with_loop(self.loop, self.snapshot.release)
         for one in self.pods:
             if not one.is_held:
-                with_loop(self.loop, lambda one=one: self._hold(one))  # type: ignore[misc]  # bound now
+                with_loop(self.loop, lambda one=one: self._hold(one))
             while "claim" in one.missing:
                 self.show_claim(0, False)
         self.is_away = False
@@ -284,7 +284,7 @@ class HeldEnds(RuleBasedStateMachine):
         assert all(one.told == 1 for one in self.pods if one.gone), self.pods
         for one in self.pods:
             while one.events:
-                with_loop(self.loop, lambda one=one: self._show(one))  # type: ignore[misc]  # bound now
+                with_loop(self.loop, lambda one=one: self._show(one))
         self.run()
         assert [one.told for one in self.pods] == [1] * len(self.pods)
         assert (len(self.ends), self.ends.awaited, self.ends.oldest_s()) == (0, {}, {})

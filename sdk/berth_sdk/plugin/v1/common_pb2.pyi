@@ -25,11 +25,14 @@ Words of the contract
   candidates   the nodes that a call asks about.
   reservation  what a plugin holds for a pod. It begins with the plugin's Reserve, unless Reserve answers SKIP, or
                with a WAIT of its Permit, and its name is the cycle_id. It ends with the Unreserve of the cycle,
-               with PostBind, or with a CycleEnd that says BOUND; from then on the pod itself counts. One of a
-               trial is tentative: it always ends with the Unreserve. A plugin that must know what bound pods
-               hold, and when it becomes free again, declares KIND_POD_SUMMARY, in any node mode. It then counts
-               the pods on nodes and the pods of its reservations, each uid once: the pod is on its node in every
-               snapshot version after its Reserve.
+               with PostBind, or with a CycleEnd that says BOUND; from then on the pod itself counts. Both come
+               when no cycle can miss the pod any more. The host's cache then has the event of the pod that came
+               after the Binding, and every object that PreBind patched, in the version of the patch or a later
+               one; what is finished or gone needs no event. And no cycle up to its Permit, and no trial, reads an
+               older snapshot. No time limit sends them earlier. The reservation of a trial is tentative: it always
+               ends with the Unreserve. A plugin that must know what bound pods hold, and when it becomes free
+               again, declares KIND_POD_SUMMARY, in any node mode. It then counts the pods on nodes and the pods of
+               its reservations, each uid once: the pod is on its node in every snapshot version after its Reserve.
   violation    an answer that breaks the contract. The host drops the answer, counts the violation in the
                metric berth_plugin_violations_total, applies the policy, and names the plugin in its log.
   policy       what the host does when a call brings no usable answer. The operator sets it for each plugin and
@@ -1840,7 +1843,9 @@ class CycleEnd(_message.Message):
         OUTCOME_UNSPECIFIED: CycleEnd._Outcome.ValueType  # 0
         """Read as ABORTED, as is every value that the plugin does not know."""
         OUTCOME_BOUND: CycleEnd._Outcome.ValueType  # 1
-        """The pod is bound. A plugin with POST_BIND gets PostBind too."""
+        """The pod is bound. A plugin with POST_BIND gets PostBind too. Where the plugin may have a reservation, this comes
+        as late as PostBind does: see *reservation*.
+        """
         OUTCOME_UNSCHEDULABLE: CycleEnd._Outcome.ValueType  # 2
         """No node was found, or a plugin rejected the pod."""
         OUTCOME_ABORTED: CycleEnd._Outcome.ValueType  # 3
@@ -1854,7 +1859,9 @@ class CycleEnd(_message.Message):
     OUTCOME_UNSPECIFIED: CycleEnd.Outcome.ValueType  # 0
     """Read as ABORTED, as is every value that the plugin does not know."""
     OUTCOME_BOUND: CycleEnd.Outcome.ValueType  # 1
-    """The pod is bound. A plugin with POST_BIND gets PostBind too."""
+    """The pod is bound. A plugin with POST_BIND gets PostBind too. Where the plugin may have a reservation, this comes
+    as late as PostBind does: see *reservation*.
+    """
     OUTCOME_UNSCHEDULABLE: CycleEnd.Outcome.ValueType  # 2
     """No node was found, or a plugin rejected the pod."""
     OUTCOME_ABORTED: CycleEnd.Outcome.ValueType  # 3

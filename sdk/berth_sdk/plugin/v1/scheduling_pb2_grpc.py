@@ -414,12 +414,14 @@ class SchedulingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PostBind(self, request, context):
-        """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
+        """Reports pods that are bound. Their reservations are over: from now on the pod itself counts, as every snapshot in
+        use and every later one has it (see *reservation* in common.proto).
 
-        Caller: the host, after the binding, in batches and in the background. Deadline 5 s.
+        Caller: the host, after the binding, when no cycle can miss the pod any more, in batches and in the background.
+        With a watch that is behind, this may be late, and other pods may be bound meanwhile. Deadline 5 s.
         Errors: any code: sent again with backoff, 5 times in all, then dropped.
-        Repeat: yes. An item may come twice. After a crash of the host it may not come at all; then Reconcile ends the
-        reservation.
+        Repeat: yes. An item may come twice. It may not come at all: after a crash or a stop of the host, and for the
+        oldest of more than 10000 that wait; then Reconcile ends the reservation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -428,7 +430,8 @@ class SchedulingServiceServicer(object):
     def EndCycles(self, request, context):
         """Reports cycles that are over. The plugin drops what it keeps for them.
 
-        Caller: the host, if for 1 s no other call could carry CallContext.ended.
+        Caller: the host, if for 1 s no other call could carry CallContext.ended. An end that says BOUND comes as late as
+        PostBind does.
         Errors: UNIMPLEMENTED: the host does not call it again. Any other code: sent again with backoff. Reports can get
         lost, so a plugin drops what it keeps for a cycle after some time by itself.
         Repeat: yes. A cycle may be named twice, or be one that the plugin never saw.

@@ -232,17 +232,20 @@ class SchedulingServiceStub:
     Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]
-    """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
+    """Reports pods that are bound. Their reservations are over: from now on the pod itself counts, as every snapshot in
+    use and every later one has it (see *reservation* in common.proto).
 
-    Caller: the host, after the binding, in batches and in the background. Deadline 5 s.
+    Caller: the host, after the binding, when no cycle can miss the pod any more, in batches and in the background.
+      With a watch that is behind, this may be late, and other pods may be bound meanwhile. Deadline 5 s.
     Errors: any code: sent again with backoff, 5 times in all, then dropped.
-    Repeat: yes. An item may come twice. After a crash of the host it may not come at all; then Reconcile ends the
-      reservation.
+    Repeat: yes. An item may come twice. It may not come at all: after a crash or a stop of the host, and for the
+      oldest of more than 10000 that wait; then Reconcile ends the reservation.
     """
     EndCycles: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.EndCyclesRequest, _scheduling_pb2.EndCyclesResponse]
     """Reports cycles that are over. The plugin drops what it keeps for them.
 
-    Caller: the host, if for 1 s no other call could carry CallContext.ended.
+    Caller: the host, if for 1 s no other call could carry CallContext.ended. An end that says BOUND comes as late as
+      PostBind does.
     Errors: UNIMPLEMENTED: the host does not call it again. Any other code: sent again with backoff. Reports can get
       lost, so a plugin drops what it keeps for a cycle after some time by itself.
     Repeat: yes. A cycle may be named twice, or be one that the plugin never saw.
@@ -449,17 +452,20 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Repeat: no. What the plugin did through HandleService may have happened.
     """
     PostBind: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.PostBindRequest, _scheduling_pb2.PostBindResponse]  # type: ignore[assignment]
-    """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
+    """Reports pods that are bound. Their reservations are over: from now on the pod itself counts, as every snapshot in
+    use and every later one has it (see *reservation* in common.proto).
 
-    Caller: the host, after the binding, in batches and in the background. Deadline 5 s.
+    Caller: the host, after the binding, when no cycle can miss the pod any more, in batches and in the background.
+      With a watch that is behind, this may be late, and other pods may be bound meanwhile. Deadline 5 s.
     Errors: any code: sent again with backoff, 5 times in all, then dropped.
-    Repeat: yes. An item may come twice. After a crash of the host it may not come at all; then Reconcile ends the
-      reservation.
+    Repeat: yes. An item may come twice. It may not come at all: after a crash or a stop of the host, and for the
+      oldest of more than 10000 that wait; then Reconcile ends the reservation.
     """
     EndCycles: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.EndCyclesRequest, _scheduling_pb2.EndCyclesResponse]  # type: ignore[assignment]
     """Reports cycles that are over. The plugin drops what it keeps for them.
 
-    Caller: the host, if for 1 s no other call could carry CallContext.ended.
+    Caller: the host, if for 1 s no other call could carry CallContext.ended. An end that says BOUND comes as late as
+      PostBind does.
     Errors: UNIMPLEMENTED: the host does not call it again. Any other code: sent again with backoff. Reports can get
       lost, so a plugin drops what it keeps for a cycle after some time by itself.
     Repeat: yes. A cycle may be named twice, or be one that the plugin never saw.
@@ -758,12 +764,14 @@ class SchedulingServiceServicer:
         request: _scheduling_pb2.PostBindRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.PostBindResponse, _abc.Awaitable[_scheduling_pb2.PostBindResponse]]:
-        """Reports pods that are bound. Their reservations are over: from now on the pod itself counts.
+        """Reports pods that are bound. Their reservations are over: from now on the pod itself counts, as every snapshot in
+        use and every later one has it (see *reservation* in common.proto).
 
-        Caller: the host, after the binding, in batches and in the background. Deadline 5 s.
+        Caller: the host, after the binding, when no cycle can miss the pod any more, in batches and in the background.
+          With a watch that is behind, this may be late, and other pods may be bound meanwhile. Deadline 5 s.
         Errors: any code: sent again with backoff, 5 times in all, then dropped.
-        Repeat: yes. An item may come twice. After a crash of the host it may not come at all; then Reconcile ends the
-          reservation.
+        Repeat: yes. An item may come twice. It may not come at all: after a crash or a stop of the host, and for the
+          oldest of more than 10000 that wait; then Reconcile ends the reservation.
         """
 
     def EndCycles(
@@ -773,7 +781,8 @@ class SchedulingServiceServicer:
     ) -> _typing.Union[_scheduling_pb2.EndCyclesResponse, _abc.Awaitable[_scheduling_pb2.EndCyclesResponse]]:
         """Reports cycles that are over. The plugin drops what it keeps for them.
 
-        Caller: the host, if for 1 s no other call could carry CallContext.ended.
+        Caller: the host, if for 1 s no other call could carry CallContext.ended. An end that says BOUND comes as late as
+          PostBind does.
         Errors: UNIMPLEMENTED: the host does not call it again. Any other code: sent again with backoff. Reports can get
           lost, so a plugin drops what it keeps for a cycle after some time by itself.
         Repeat: yes. A cycle may be named twice, or be one that the plugin never saw.

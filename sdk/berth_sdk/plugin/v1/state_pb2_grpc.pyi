@@ -51,13 +51,15 @@ class StateServiceStub:
     epoch. The live ones it takes up, from its memory or from their tokens. The list comes in pages; the plugin
     releases nothing before the page with `last`. Each list is complete, whatever an earlier one said.
 
-    A reservation that is not listed was given back, or its pod is bound. A bound pod is on its node in the cluster
-    state, which the plugin gets before the next cycle if it declared it. So the plugin may release the reservation,
-    and needs to keep nothing for a PostBind that got lost.
+    A reservation that is not listed was given back, or its pod is bound and the host has seen so (see *reservation*
+    in common.proto); a host that begins to lead sends the list after it has listed the cluster. Such a pod is on its
+    node in the cluster state, which the plugin gets before the next cycle if it declared it. So the plugin may release
+    the reservation, and needs to keep nothing for a PostBind that got lost.
 
     Caller: the host that leads, for each plugin with RESERVE or PERMIT: each time it attaches the instance, before the
-      first cycle; and later when the instance takes the place of another one or is ready again, or another instance of
-      the plugin ends. No Reserve or Permit of the plugin is open at the instance meanwhile.
+      first cycle; and later when the instance takes the place of another one or is ready again, when another instance
+      of the plugin ends, or when the host had to drop a PostBind. No Reserve or Permit of the plugin is open at the
+      instance meanwhile.
     Errors: UNIMPLEMENTED: the plugin does not offer the call; the host goes on without. INVALID_ARGUMENT: a gap in
       `sequence`, or a page after the last. UNAVAILABLE: the host begins a new attachment. Any other code: repeated
       with backoff; until the call succeeds, the instance gets no cycle.
@@ -87,13 +89,15 @@ class StateServiceAsyncStub(StateServiceStub):
     epoch. The live ones it takes up, from its memory or from their tokens. The list comes in pages; the plugin
     releases nothing before the page with `last`. Each list is complete, whatever an earlier one said.
 
-    A reservation that is not listed was given back, or its pod is bound. A bound pod is on its node in the cluster
-    state, which the plugin gets before the next cycle if it declared it. So the plugin may release the reservation,
-    and needs to keep nothing for a PostBind that got lost.
+    A reservation that is not listed was given back, or its pod is bound and the host has seen so (see *reservation*
+    in common.proto); a host that begins to lead sends the list after it has listed the cluster. Such a pod is on its
+    node in the cluster state, which the plugin gets before the next cycle if it declared it. So the plugin may release
+    the reservation, and needs to keep nothing for a PostBind that got lost.
 
     Caller: the host that leads, for each plugin with RESERVE or PERMIT: each time it attaches the instance, before the
-      first cycle; and later when the instance takes the place of another one or is ready again, or another instance of
-      the plugin ends. No Reserve or Permit of the plugin is open at the instance meanwhile.
+      first cycle; and later when the instance takes the place of another one or is ready again, when another instance
+      of the plugin ends, or when the host had to drop a PostBind. No Reserve or Permit of the plugin is open at the
+      instance meanwhile.
     Errors: UNIMPLEMENTED: the plugin does not offer the call; the host goes on without. INVALID_ARGUMENT: a gap in
       `sequence`, or a page after the last. UNAVAILABLE: the host begins a new attachment. Any other code: repeated
       with backoff; until the call succeeds, the instance gets no cycle.
@@ -130,13 +134,15 @@ class StateServiceServicer:
         epoch. The live ones it takes up, from its memory or from their tokens. The list comes in pages; the plugin
         releases nothing before the page with `last`. Each list is complete, whatever an earlier one said.
 
-        A reservation that is not listed was given back, or its pod is bound. A bound pod is on its node in the cluster
-        state, which the plugin gets before the next cycle if it declared it. So the plugin may release the reservation,
-        and needs to keep nothing for a PostBind that got lost.
+        A reservation that is not listed was given back, or its pod is bound and the host has seen so (see *reservation*
+        in common.proto); a host that begins to lead sends the list after it has listed the cluster. Such a pod is on its
+        node in the cluster state, which the plugin gets before the next cycle if it declared it. So the plugin may release
+        the reservation, and needs to keep nothing for a PostBind that got lost.
 
         Caller: the host that leads, for each plugin with RESERVE or PERMIT: each time it attaches the instance, before the
-          first cycle; and later when the instance takes the place of another one or is ready again, or another instance of
-          the plugin ends. No Reserve or Permit of the plugin is open at the instance meanwhile.
+          first cycle; and later when the instance takes the place of another one or is ready again, when another instance
+          of the plugin ends, or when the host had to drop a PostBind. No Reserve or Permit of the plugin is open at the
+          instance meanwhile.
         Errors: UNIMPLEMENTED: the plugin does not offer the call; the host goes on without. INVALID_ARGUMENT: a gap in
           `sequence`, or a page after the last. UNAVAILABLE: the host begins a new attachment. Any other code: repeated
           with backoff; until the call succeeds, the instance gets no cycle.
