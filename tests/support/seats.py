@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.request import urlopen
 
 from berth_sdk import (
     CycleState,
@@ -16,6 +18,7 @@ from berth_sdk import (
     Plugin,
     Pod,
     PreBindResult,
+    Refresher,
     Reservations,
     Status,
 )
@@ -62,3 +65,25 @@ class Seats(Plugin):
 class SeatsWithPostBind(Seats):
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         self.held.give_back(state)
+
+
+class SeatsOfServer(SeatsWithPostBind):
+    """Has as many seats as a server tells."""
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__({"seats": 0}, handle)
+        self._server = args["server"]
+        self.told = Refresher(
+            self._read,
+            every_s=0.05,
+            limit_s=5,
+            changed=lambda: handle.requeue(reason="the number of seats changed"),
+        )
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        self.count = self.told.value or 0
+        return super().reserve(state, pod, node_name)
+
+    def _read(self) -> int:
+        with urlopen(self._server, timeout=2) as answer:
+            return int(json.load(answer))
