@@ -22,7 +22,7 @@ HELLO = identity.HandshakeResponse(instance_id=INSTANCE, supported=[MAJOR_1])
 HELLO.started_at.GetCurrentTime()
 SHUT = common.PluginStatus(code=common.PluginStatus.CODE_UNSCHEDULABLE, reasons=["under maintenance"])
 named: deque[str] = deque(maxlen=64)  # the attachments that a Handshake named
-attached, closed = [""], set[str]()
+attached, closed = [""], dict[str, set[str]]()  # by profile
 
 
 def check(who: Any, known: Collection[str], context: grpc.ServicerContext) -> None:
@@ -50,7 +50,7 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
             attached[0] = request.attachment_id
             closed.clear()
         for plugin in request.plugins:
-            closed.update(name.string_value for name in plugin.args.fields["nodes"].list_value.values)
+            closed[plugin.profile] = {n.string_value for n in plugin.args.fields["nodes"].list_value.values}
         return identity.ConfigureResponse()
 
     def Probe(self, request: Any, context: Any) -> identity.ProbeResponse:
@@ -65,8 +65,8 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
 class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
     def Filter(self, request: Any, context: Any) -> scheduling.FilterResponse:
         check(request.ctx, attached, context)
-        answer, shut = scheduling.FilterResponse(), [n for n in request.candidates.names if n in closed]
-        answer.ctx.cycle_id = request.ctx.cycle_id
+        shut = [n for n in request.candidates.names if n in closed.get(request.ctx.profile, ())]
+        answer = scheduling.FilterResponse(ctx=common.ReplyContext(cycle_id=request.ctx.cycle_id))
         if shut:
             answer.verdicts.rejected.add(status=SHUT, nodes=common.NodeSet(names=shut))
         return answer

@@ -46,7 +46,7 @@ type slots struct {
 	pb.UnimplementedSchedulingServiceServer
 	pb.UnimplementedStateServiceServer
 	mu         sync.Mutex
-	count      int
+	slots      map[string]int // the argument, by profile
 	cycles     map[string]*cycle
 	over       map[string]time.Time // when each cycle ended, for a Reserve that comes late
 	connection *grpc.ClientConn     // to HandleService; nil: the host offers none
@@ -54,12 +54,14 @@ type slots struct {
 }
 
 func (s *slots) configure(request *pb.ConfigureRequest) error {
-	count := 0
+	slots := map[string]int{}
 	for _, plugin := range request.Plugins {
 		number := plugin.Args.GetFields()["slots"].GetNumberValue()
-		if count = int(number); count < 1 || float64(count) != number {
+		count := int(number)
+		if count < 1 || float64(count) != number {
 			return errors.New("slots: must be a whole number above 0")
 		}
+		slots[plugin.Profile] = count
 	}
 	var connection *grpc.ClientConn
 	if request.Handle != nil {
@@ -74,7 +76,7 @@ func (s *slots) configure(request *pb.ConfigureRequest) error {
 	if s.connection != nil {
 		_ = s.connection.Close()
 	}
-	s.count, s.connection, s.token = count, connection, request.Handle.GetToken()
+	s.slots, s.connection, s.token = slots, connection, request.Handle.GetToken()
 	return nil
 }
 
@@ -92,7 +94,7 @@ func (s *slots) Reserve(_ context.Context, request *pb.ReserveRequest) (*pb.Rese
 	one := s.cycle(id, pod.GetRef())
 	if one.reserved == nil {
 		one.reserved = &pb.ReserveResponse{Ctx: decided(id, pb.PluginStatus_CODE_UNSCHEDULABLE, "no slot is free")}
-		if one.slot = s.free(); one.slot > 0 {
+		if one.slot = s.free(s.slots[request.Ctx.Profile]); one.slot > 0 {
 			one.reserved.Ctx = decided(id, pb.PluginStatus_CODE_SUCCESS)
 			one.reserved.Ctx.PluginToken = []byte(strconv.Itoa(one.slot))
 			s.allowOthers(one)
@@ -228,12 +230,12 @@ func (s *slots) cycle(id string, pod *pb.ObjectRef) *cycle {
 }
 
 // free returns the lowest slot that no cycle has; 0: there is none.
-func (s *slots) free() int {
+func (s *slots) free(slots int) int {
 	taken := map[int]bool{}
 	for _, one := range s.cycles {
 		taken[one.slot] = true
 	}
-	for slot := 1; slot <= s.count; slot++ {
+	for slot := 1; slot <= slots; slot++ {
 		if !taken[slot] {
 			return slot
 		}

@@ -15,17 +15,18 @@ import (
 
 type maintenance struct {
 	pb.UnimplementedSchedulingServiceServer
-	closed atomic.Pointer[map[string]bool]
+	closed atomic.Pointer[map[string]map[string]bool] // by profile
 }
 
 func (m *maintenance) configure(request *pb.ConfigureRequest) error {
-	closed := map[string]bool{}
+	closed := map[string]map[string]bool{}
 	for _, plugin := range request.Plugins {
+		closed[plugin.Profile] = map[string]bool{}
 		for _, node := range plugin.Args.GetFields()["nodes"].GetListValue().GetValues() {
 			if _, isText := node.Kind.(*structpb.Value_StringValue); !isText {
 				return errors.New("nodes: must be a list of names of nodes")
 			}
-			closed[node.GetStringValue()] = true
+			closed[plugin.Profile][node.GetStringValue()] = true
 		}
 	}
 	m.closed.Store(&closed)
@@ -35,7 +36,7 @@ func (m *maintenance) configure(request *pb.ConfigureRequest) error {
 func (m *maintenance) Filter(_ context.Context, request *pb.FilterRequest) (*pb.FilterResponse, error) {
 	var shut []string
 	for _, node := range request.Candidates.GetNames() {
-		if (*m.closed.Load())[node] {
+		if (*m.closed.Load())[request.Ctx.Profile][node] {
 			shut = append(shut, node)
 		}
 	}

@@ -49,19 +49,21 @@ interface Cycle {
   permitted?: PermitResponse;
 }
 
-let count = 0;
+let slotsOf = new Map<string, number>(); // the argument, by profile
 let host: { client: HandleServiceClient; metadata: Metadata } | undefined; // unset: the host offers no HandleService
 let cycles = new Map<string, Cycle>();
 const over = new Map<string, number>(); // when each cycle ended, for a Reserve that comes late
 
 function configure(request: ConfigureRequest): string {
-  for (const { args } of request.plugins) {
+  const read = new Map<string, number>();
+  for (const { args, profile } of request.plugins) {
     const slots: unknown = args?.slots;
     if (typeof slots !== "number" || !Number.isInteger(slots) || slots < 1) {
       return "slots: must be a whole number above 0";
     }
-    count = slots;
+    read.set(profile, slots);
   }
+  slotsOf = read;
   host?.client.close();
   host = undefined;
   if (request.handle) {
@@ -86,8 +88,8 @@ function cycleOf(id: string, pod: ObjectRef | undefined): Cycle {
   return made;
 }
 
-/** Return the lowest slot that no cycle has; 0: there is none. */
-function freeSlot(): number {
+/** Return the lowest of so many slots that no cycle has; 0: there is none. */
+function freeSlot(count: number): number {
   const taken = new Set([...cycles.values()].map(({ slot }) => slot));
   for (let slot = 1; slot <= count; slot += 1) if (!taken.has(slot)) return slot;
   return 0;
@@ -153,7 +155,7 @@ await serve(
       }
       const held = cycleOf(id, pod.ref);
       if (held.reserved === undefined) {
-        held.slot = freeSlot();
+        held.slot = freeSlot(slotsOf.get(ctx!.profile) ?? 0);
         const head =
           held.slot > 0
             ? { ...decided(id, PluginStatus_Code.CODE_SUCCESS), pluginToken: Buffer.from(`${held.slot}`) }

@@ -6,7 +6,7 @@ import { DependsOn, ExtensionPoint, PluginDescriptor } from "./generated/berth/p
 import { EndCyclesResponse, FilterResponse } from "./generated/berth/plugin/v1/scheduling.js";
 import { serve, unary } from "./serve.js";
 
-let closed = new Set<string>();
+let closed = new Map<string, Set<string>>(); // by profile
 
 const me = PluginDescriptor.fromPartial({
   name: "Maintenance",
@@ -19,20 +19,20 @@ const me = PluginDescriptor.fromPartial({
 await serve(
   me,
   (request) => {
-    const names: unknown[] = [];
-    for (const { args } of request.plugins) {
+    const read = new Map<string, Set<string>>();
+    for (const { args, profile } of request.plugins) {
       const nodes: unknown = args?.nodes ?? [];
       if (!Array.isArray(nodes) || !nodes.every((name) => typeof name === "string")) {
         return "nodes: must be a list of names of nodes";
       }
-      names.push(...nodes);
+      read.set(profile, new Set(nodes));
     }
-    closed = new Set(names as string[]);
+    closed = read;
     return "";
   },
   {
     filter: unary((request) => {
-      const shut = (request.candidates?.names ?? []).filter((name) => closed.has(name));
+      const shut = (request.candidates?.names ?? []).filter((name) => closed.get(request.ctx!.profile)?.has(name));
       const status = { code: PluginStatus_Code.CODE_UNSCHEDULABLE, reasons: ["under maintenance"] };
       return FilterResponse.fromPartial({
         ctx: { cycleId: request.ctx?.cycleId },
