@@ -1,6 +1,6 @@
 """A plugin over raw servicers that keeps every rule, and variants of it that break one each.
 
-`ConformingPlugin` rejects nothing and scores by the node's index. A fault overrides one method. It serves
+`ConformingPlugin` rejects nothing and scores by the node's name. A fault overrides one method. It serves
 from threads of the test's process.
 """
 
@@ -52,6 +52,7 @@ class ConformingPlugin:
         self.attachment_id = ""
         self.version: tuple[int, int] | None = None
         self.nodes: dict[int, int] = {}
+        self.node_names: dict[int, str] = {}
         self.pods: dict[str, pb.PodSummary] = {}
         self.reserved: dict[tuple[str, str], str] = {}
         """The node of each reservation, by plugin and cycle."""
@@ -84,6 +85,10 @@ class ConformingPlugin:
         if attachment_id != self.attachment_id:
             raise RefusalError(DENIED)
 
+    def check_all(self, messages: list[Any]) -> None:
+        for message in messages:
+            self.check(message.attachment_id)
+
     def Probe(self, request: Any) -> Any:  # noqa: N802
         self.check(request.attachment_id)
         return identity.ProbeResponse(ready=True, instance_id=self.instance_id)
@@ -106,12 +111,14 @@ class ConformingPlugin:
         for delta in deltas:
             for index in delta.removed:
                 nodes.pop(index, None)
+        names = dict(self.node_names)
         for delta in deltas:
             nodes.update({state.index: state.generation for state in delta.upserts})
+            names.update({state.index: state.name for state in delta.upserts if state.name})
         last = deltas[-1]
         if not self.is_sum(nodes, last):
             return False
-        self.nodes, self.version = nodes, target
+        self.nodes, self.node_names, self.version = nodes, names, target
         return True
 
     def is_base(self, delta: pb.StateDelta) -> bool:
@@ -128,15 +135,15 @@ class ConformingPlugin:
         )
 
     def SyncState(self, chunks: list[Any]) -> Any:  # noqa: N802
-        self.check(chunks[0].attachment_id)
+        self.check_all(chunks)
         if [chunk.sequence for chunk in chunks] != list(range(len(chunks))):
             raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the chunks")
         done = self.apply([chunk.chunk for chunk in chunks])
         return state_pb2.SyncStateResponse(have=self.have(), need_full=not done)
 
     def Reconcile(self, pages: list[Any]) -> Any:  # noqa: N802
-        self.check(pages[0].attachment_id)
-        if pages[0].sequence:
+        self.check_all(pages)
+        if pages[0].sequence or not pages[-1].last:
             raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, "a gap in the pages")
         plugin = pages[0].plugin
         live = {one.cycle_id: one for page in pages for one in page.live}
@@ -166,9 +173,13 @@ class ConformingPlugin:
     def within(self, nodes: pb.NodeSet) -> list[int]:
         if not self.is_snapshot:
             return list(range(len(nodes.names)))
-        if nodes.complement:
-            return sorted(self.nodes)
-        return [i for i in range(8 * len(nodes.bitmap)) if nodes.bitmap[i // 8] >> i % 8 & 1]
+        bits = int.from_bytes(nodes.bitmap, "little")
+        return [index for index in sorted(self.nodes) if (bits >> index & 1) != nodes.complement]
+
+    def score_of(self, nodes: pb.NodeSet) -> list[int]:
+        """Return a score for each node of a set."""
+        names = [self.node_names[index] for index in self.within(nodes)] if self.is_snapshot else nodes.names
+        return [sum(name.encode()) % 100 for name in names]
 
     def Filter(self, request: Any) -> Any:  # noqa: N802
         return scheduling.FilterResponse()
@@ -177,8 +188,8 @@ class ConformingPlugin:
         return scheduling.SimulateFilterResponse(statuses=[SUCCESS] * len(request.scenarios))
 
     def Score(self, request: Any) -> Any:  # noqa: N802
-        scores = [index % 100 for index in self.within(request.candidates)]
-        return scheduling.ScoreResponse(scores=scheduling.Scores(dense=scores))
+        scores = scheduling.Scores(dense=self.score_of(request.candidates))
+        return scheduling.ScoreResponse(scores=scores)
 
     def Reserve(self, request: Any) -> Any:  # noqa: N802
         key = request.ctx.plugin, request.ctx.cycle_id
@@ -194,6 +205,14 @@ class ConformingPlugin:
             self.given_back.add((request.plugin, cycle_id))
             self.reserved.pop((request.plugin, cycle_id), None)
         return scheduling.UnreserveResponse(done_cycle_ids=done)
+
+    def PostBind(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        return scheduling.PostBindResponse()
+
+    def EndCycles(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        return scheduling.EndCyclesResponse()
 
     def Permit(self, request: Any) -> Any:  # noqa: N802
         return scheduling.PermitResponse(ctx=decided())

@@ -34,7 +34,9 @@ def add_options(kit: ArgumentParser) -> None:
     kit.add_argument("--plugin", metavar="NAME", help="the plugin to ask; default: each plugin of the server")
     kit.add_argument("--args", metavar="JSON|FILE", help="the plugin's arguments; default: none")
     kit.add_argument(
-        "--pod", metavar="JSON|FILE", help="a core/v1 Pod for the plugin to schedule; default: a plain one"
+        "--pod",
+        metavar="YAML|FILE",
+        help="a core/v1 Pod for the plugin to schedule, in YAML or JSON; default: a plain one",
     )
     kit.add_argument(
         "--credential-file", metavar="PATH", help="file with the secret that the plugin expects of its host"
@@ -130,8 +132,12 @@ def _reported(options: Namespace, target: Any) -> int:
             else (lambda result: print(report.line(result), flush=True))
         )
         declared = run.configured(target, subject)
-        cases = run.chosen(declared, options.level, can_restart=target.restart is not None)
-        reports.append(run.run(target, declared, cases, told))
+        if declared.refused:
+            reports.append(run.refused(target, declared))
+            if not options.json:
+                print(report.refused_arguments(reports[-1]), flush=True)
+            continue
+        reports.append(run.run(target, declared, run.chosen(declared, options.level), told))
         if not options.json:
             print(report.verdict(reports[-1]), flush=True)
     if options.json:
@@ -243,32 +249,67 @@ def _credential(file: str) -> str:
 
 
 def _object(option: str, value: str | None) -> dict[str, Any] | None:
-    """Return the JSON object of an option, written there or in a file. Raises _OptionError."""
+    """Return the object of an option, written there or in a file: JSON, of --pod YAML too.
+
+    Raises _OptionError.
+    """
     if value is None:
         return None
+    kind = "a manifest" if option == "--pod" else "a JSON object"
     text, named = value, option
     if not value.strip():
-        raise _OptionError(f"{option} is empty: write a JSON object or the path of a file")
-    if not value.lstrip().startswith("{"):
+        raise _OptionError(f"{option} is empty: write {kind} or the path of a file")
+    is_text = value.lstrip().startswith("{") or (option == "--pod" and "\n" in value.strip())
+    if not is_text:
         named = f"{option} {value}"
         try:
             text = Path(value).read_text()
         except OSError as err:
-            raise _OptionError(f"{named}: {err.strerror}: write a JSON object or the path of a file") from err
+            raise _OptionError(f"{named}: {err.strerror}: write {kind} or the path of a file") from err
         except UnicodeDecodeError as err:
-            raise _OptionError(f"{named}: {err}: write a JSON object or the path of a file") from err
+            raise _OptionError(f"{named}: {err}: write {kind} or the path of a file") from err
     try:
         found = read_bounded_json(text, parse_constant=_no_constant)
     except NestedTooDeeplyError as err:
         raise _OptionError(f"{named}: {err}") from err
     except ValueError as err:
-        cure = "write JSON, as `kubectl create --dry-run=client -o json -f FILE` prints it"
         if option != "--pod":
-            cure = "write JSON, not YAML"
-        raise _OptionError(f"{named}: this is not JSON ({err}): {cure}") from err
+            raise _OptionError(f"{named}: this is not JSON ({err}): write JSON, not YAML") from err
+        found = _yaml(named, text)
     if not isinstance(found, dict):
-        raise _OptionError(f"{named}: write a JSON object, not {type(found).__name__}")
+        raise _OptionError(f"{named}: write {kind}, not {type(found).__name__}")
     return found
+
+
+def _yaml(named: str, text: str) -> Any:
+    """Return the one document of a manifest in YAML, with the values that JSON has. Raises _OptionError."""
+    try:
+        import yaml
+    except ImportError as err:
+        raise _OptionError(
+            f"{named}: this is YAML, which needs PyYAML: install berth-sdk[yaml], or write JSON, as"
+            " `kubectl create --dry-run=client -o json -f FILE` prints it"
+        ) from err
+    try:
+        documents = [one for one in yaml.load_all(text, Loader=_loader(yaml)) if one is not None]
+        if len(documents) != 1:
+            raise _OptionError(f"{named}: there are {len(documents)} documents: write one core/v1 Pod")
+        return read_bounded_json(json.dumps(documents[0], allow_nan=False))
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as err:
+        said = " ".join(str(err).split())
+        raise _OptionError(f"{named}: this is no manifest in YAML or JSON ({said})") from err
+
+
+def _loader(yaml: Any) -> Any:
+    """Return a loader that reads a time as the text that it is, as Kubernetes does."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package is optional
+        yaml_implicit_resolvers: Final = {
+            first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    return Loader
 
 
 def _no_constant(name: str) -> Any:

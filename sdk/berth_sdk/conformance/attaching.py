@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sized
 from typing import Any
@@ -11,6 +12,7 @@ import grpc
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares, number_of, spelled
 from berth_sdk.conformance.host import CallError, Host, new_id, skipped
 from berth_sdk.conformance.way import Way, chosen
+from berth_sdk.conformance.world import stream
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from berth_sdk.wire.call_names import metadata_of
@@ -22,6 +24,14 @@ _DECLARED_AT_MOST = 256
 _FIXED = ("version", "points", "deadlines", "max_concurrency", "handle_client", "handle_required", "accounts")
 """The fields of a descriptor that may not depend on the arguments."""
 _UNKNOWN_FIELD = b"\xfa\x7f\x03new"  # field 2047, which no version of the contract has
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_KEY = rf"(?:{_NAME}/)?{_NAME}"
+_VALUES = rf"\(\s*(?:{_NAME})?(?:\s*,\s*(?:{_NAME})?)*\s*\)"
+_REQUIREMENT = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:\s*(?:==?|!=)\s*(?:{_NAME})?|\s+(?:in|notin)\s*{_VALUES})?)\s*"
+_SELECTOR = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*")
+"""A label selector in Kubernetes' string form."""
+_LARGEST = 16 * 1024 * 1024
+"""The largest request that the kit sends."""
 _CYCLE_POINTS = (
     "PRE_FILTER",
     "FILTER",
@@ -111,6 +121,35 @@ def _handshake_points(host: Host) -> None:
             raise BrokenError(f"the descriptor declares the point {spelled(point)} twice")
     if number_of("NORMALIZE_SCORE") in points and not host.subject.has("SCORE"):
         raise BrokenError("the descriptor declares normalizeScore without score")
+
+
+@case(
+    "handshake.scope",
+    "core",
+    "A declared scope has terms that a host can read, each with a condition.",
+    lambda subject: subject.plugin.HasField("scope"),
+    attaches=False,
+)
+def _handshake_scope(host: Host) -> None:
+    terms = host.subject.plugin.scope.terms
+    if len(terms) > _DECLARED_AT_MOST:
+        raise BrokenError(f"the scope has {len(terms)} terms; {_DECLARED_AT_MOST} is the limit")
+    for term in terms:
+        lists = (
+            term.annotation_keys,
+            term.namespaces,
+            term.resources,
+            term.device_classes,
+            term.storage_classes,
+        )
+        if not term.label_selector and not any(lists):
+            raise BrokenError(
+                "a term of the scope has no condition, so every pod is inside: leave scope unset"
+            )
+        if any(not name for names in lists for name in names):
+            raise BrokenError("a term of the scope names an empty name")
+        if term.label_selector and not _SELECTOR.fullmatch(term.label_selector):
+            raise BrokenError(f"no host can read the label selector {term.label_selector!r} of the scope")
 
 
 @case(
@@ -432,3 +471,131 @@ def _goes_on(host: Host) -> None:
         Way(host).pre_filter()
     elif subject.has("FILTER"):
         Way(host).filter()
+
+
+# --- who may call -----------------------------------------------------------------------------------------
+
+
+@case(
+    "handshake.credential",
+    "core",
+    "A host without the secret, or with another one, gets UNAUTHENTICATED.",
+    attaches=False,
+)
+def _credential(host: Host) -> None:
+    secret = host.target.credential
+    if not secret:
+        raise skipped("the kit knows no secret that the plugin expects; --credential-file names one")
+    host.handshake()
+    other = chr(ord(secret[-1]) ^ 1)
+    for wrong in (
+        "",
+        secret[:-1],
+        secret + "x",
+        secret[:-1] + other,
+        other + secret[1:],
+        secret.swapcase() + " ",
+    ):
+        request = identity.HandshakeRequest(
+            host_version="conformance-kit",
+            host_epoch=host.world.epoch,
+            attachment_id=new_id(),
+            offered=[identity.ContractVersion(major=1)],
+            credential=wrong,
+        )
+        try:
+            host.refused("Handshake", request, grpc.StatusCode.UNAUTHENTICATED)
+        except BrokenError as err:
+            how = "no credential" if not wrong else "a wrong credential"
+            raise BrokenError(f"with {how}, {err}") from None
+        host.refused("Configure", host.configuration(request.attachment_id), REFUSED)
+
+
+@case(
+    "attachment.every-call",
+    "core",
+    "Every call with another attachment_id gets PERMISSION_DENIED, and changes nothing: SyncState, Reconcile,"
+    " Unreserve, PostBind, EndCycles too.",
+)
+def _every_call(host: Host) -> None:
+    """Make each call that the plugin offers with the id of an attachment that is over, and a strange id."""
+    subject, plugin = host.subject, host.subject.plugin.name
+    over = host.attachment_id
+    host.attach()
+    for attachment_id in (over, new_id()):
+        requests: list[tuple[str, Any]] = []
+        if subject.keeps_state:
+            chunks = stream([host.world.full()], attachment_id)
+            requests.append(("SyncState", chunks))
+        if subject.has("RESERVE", "PERMIT"):
+            pages = host.pages([[]])
+            pages[0].attachment_id = attachment_id
+            requests.append(("Reconcile", pages))
+        if subject.has("RESERVE"):
+            requests.append(
+                ("Unreserve", scheduling.UnreserveRequest(plugin=plugin, attachment_id=attachment_id))
+            )
+        if subject.has("POST_BIND"):
+            requests.append(
+                ("PostBind", scheduling.PostBindRequest(plugin=plugin, attachment_id=attachment_id))
+            )
+        if subject.has(*_CYCLE_POINTS):
+            requests.append(
+                ("EndCycles", scheduling.EndCyclesRequest(plugin=plugin, attachment_id=attachment_id))
+            )
+        for rpc, request in requests:
+            codes = [REFUSED]
+            if rpc in ("Reconcile", "EndCycles"):
+                codes.append(grpc.StatusCode.UNIMPLEMENTED)
+            host.refused(rpc, request, *codes)
+    if subject.keeps_state:
+        chunks = stream(host.world.chunks(3), host.attachment_id)
+        chunks[-1].attachment_id = over
+        host.refused("SyncState", chunks, REFUSED, metadata=())  # which would contradict the message
+    _goes_on(host)
+
+
+# --- sizes --------------------------------------------------------------------------------------------------
+
+
+@case(
+    "calls.largest",
+    "core",
+    "Requests as large as the instance declares to receive (up to 16 MiB) are answered.",
+)
+def _largest(host: Host) -> None:
+    most = min(host.subject.max_message_bytes, _LARGEST)
+    attachment_id = new_id()
+    host.handshake(attachment_id)
+    host.configure(attachment_id, max_message_bytes=most)
+    subject = host.subject
+    if subject.keeps_state:
+        chunks = stream([host.world.full()], attachment_id)
+        _pad(chunks[0], most)
+        answer = host.call("SyncState", chunks, 30.0)
+        if answer.need_full:
+            raise BrokenError(f"SyncState answers need_full to a chunk of {most} bytes")
+    if subject.has("RESERVE", "PERMIT"):
+        pages = host.pages([[]])
+        _pad(pages[0], most)
+        try:
+            host.call("Reconcile", pages, 30.0)
+        except CallError as err:
+            if err.code is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+    if subject.has(*_CYCLE_POINTS):
+        rpc, request = _first_request(host)
+        if rpc not in ("Reserve", "Permit"):  # an answer would begin a reservation
+            _pad(request, most)
+            host.call(rpc, request, 30.0)
+    probe = identity.ProbeRequest(attachment_id=attachment_id)
+    host.call("Probe", probe)
+
+
+def _pad(message: Any, size: int) -> None:
+    """Fill a message up to `size` bytes, with a field of a newer host."""
+    left = size - message.ByteSize()
+    # The tag of field 2047 takes two bytes, the length up to four.
+    body = left - 6
+    length = bytes([body & 0x7F | 0x80, body >> 7 & 0x7F | 0x80, body >> 14 & 0x7F | 0x80, body >> 21])
+    message.MergeFromString(b"\xfa\x7f" + length + bytes(body))

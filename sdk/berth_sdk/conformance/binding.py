@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from berth_sdk.conformance import checks
-from berth_sdk.conformance.case import BrokenError, Subject, case, declares
+from berth_sdk.conformance.attaching import offers_trial
+from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case, declares
 from berth_sdk.conformance.handle_double import HandleDouble
-from berth_sdk.conformance.host import PROFILE, Cycle, Host, skipped
+from berth_sdk.conformance.host import Cycle, Host, skipped
 from berth_sdk.conformance.reserving import AT_ONCE, TIMES, give_back, same_at_once, takes, unreserve
 from berth_sdk.conformance.timing import answers_in_time
-from berth_sdk.conformance.way import Way, chosen
+from berth_sdk.conformance.way import Way, chosen, lacking
 from berth_sdk.conformance.world import WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
@@ -96,7 +98,7 @@ def _pre_bind(host: Host) -> None:
     way = Way(host)
     node = way.to_binding()
     if _pre_flight(way.cycle, node) == Code.CODE_SKIP:
-        raise skipped("PreBindPreFlight answers SKIP: PreBind has no work for this pod")
+        raise lacking(host, "PreBindPreFlight answers SKIP: PreBind has no work for this pod")
     _rounds(way.cycle, node, scheduling.PatchResult.OUTCOME_APPLIED)
 
 
@@ -111,9 +113,9 @@ def _pre_bind_refused(host: Host) -> None:
         way = Way(host)
         node = way.to_binding()
         if _pre_flight(way.cycle, node) == Code.CODE_SKIP:
-            raise skipped("PreBindPreFlight answers SKIP: PreBind has no work for this pod")
+            raise lacking(host, "PreBindPreFlight answers SKIP: PreBind has no work for this pod")
         if not _rounds(way.cycle, node, outcome):
-            raise skipped("PreBind answers no patches for this pod")
+            raise lacking(host, "PreBind answers no patches for this pod")
 
 
 @case(
@@ -126,11 +128,34 @@ def _pre_bind_at_once(host: Host) -> None:
     way = Way(host)
     node = way.to_binding()
     if _pre_flight(way.cycle, node) == Code.CODE_SKIP:
-        raise skipped("PreBindPreFlight answers SKIP: PreBind has no work for this pod")
+        raise lacking(host, "PreBindPreFlight answers SKIP: PreBind has no work for this pod")
     answers = _asked_at_once(way.cycle, "PreBind", way.cycle.request("PreBind", node_name=node.name))
     patched = [[(patch.resource, patch.ref.name, patch.action) for patch in one.patches] for one in answers]
     if any(one != patched[0] for one in patched):
         raise BrokenError("the same PreBind at once is answered with patches of different objects")
+
+
+@case(
+    "preBind.pod-deleted",
+    "binding",
+    "A last round after the pod was deleted is answered, with a code that has a meaning there.",
+    declares("PRE_BIND"),
+)
+def _pod_deleted(host: Host) -> None:
+    way = Way(host)
+    node = way.to_binding()
+    if _pre_flight(way.cycle, node) == Code.CODE_SKIP:
+        raise lacking(host, "PreBindPreFlight answers SKIP: PreBind has no work for this pod")
+    first = way.cycle.ask("PreBind", node_name=node.name, patience_s=10.0)
+    patched = [_result(patch, scheduling.PatchResult.OUTCOME_NOT_FOUND) for patch in first.patches]
+    for result in patched:
+        result.ClearField("object")
+    last = way.cycle.ask(
+        "PreBind", node_name=node.name, round=1, patched=patched, pod_deleted=True, patience_s=10.0
+    )
+    checks.decision("PreBind", last.ctx)
+    if host.subject.has("RESERVE"):
+        unreserve(host, way.cycle)
 
 
 @case(
@@ -206,7 +231,7 @@ def _post_bind(host: Host) -> None:
             pod=cycle.pod.ref,
             node_name=node.name,
             plugin_token=cycle.token,
-            profile=PROFILE,
+            profile=cycle.profile,
         )
     for _ in range(TIMES):
         host.call("PostBind", request)
@@ -249,6 +274,7 @@ def _calls_of_handle(host: Host) -> HandleDouble:
     if double is None or not host.subject.plugin.handle_client:
         raise skipped("the plugin does not call HandleService")
     until = time.monotonic() + _HANDLE_S * host.target.time_factor
+    since = len(double.calls)
     first = Way(host)
     first.to_binding()
     while True:
@@ -258,18 +284,115 @@ def _calls_of_handle(host: Host) -> HandleDouble:
         for way in (first, second):
             if host.subject.has("RESERVE"):
                 unreserve(host, way.cycle)
-        if double.asked:
+        if len(double.calls) > since:
             return double
         if time.monotonic() > until:
-            raise skipped("the plugin made no call to HandleService for this pod")
+            raise lacking(host, "the plugin made no call to HandleService for this pod")
         time.sleep(0.05)
+
+
+def _waits_for_calls(subject: Subject) -> bool:
+    return takes(subject) and subject.plugin.handle_client
+
+
+@case(
+    "handle.new-token",
+    "binding",
+    "After a new Configure the plugin calls the new endpoint with its token, and no earlier one.",
+    _waits_for_calls,
+)
+def _new_token(host: Host) -> None:
+    double = _calls_of_handle(host)
+    for _ in range(2):
+        host.attach()
+        since = len(double.calls)
+        _calls_of_handle(host)
+        stale = [call for call in double.calls[since:] if double.is_over(call.token)]
+        if stale and len(stale) == len(double.calls[since:]):  # one may have been on its way before
+            raise BrokenError(
+                f"{stale[0].name} comes with the token of an earlier Configure; each endpoint has its own"
+            )
+        wrong = [
+            call
+            for call in double.calls[since:]
+            if call.token in double.endpoints and double.endpoints[call.token].target != call.target
+        ]
+        if wrong:
+            raise BrokenError(
+                f"{wrong[0].name} comes to the address of an earlier endpoint, with the token of the new one"
+            )
+
+
+@case(
+    "handle.none",
+    "binding",
+    "After a Configure without HandleEndpoint the plugin goes on, and calls no earlier endpoint.",
+    lambda subject: _waits_for_calls(subject) and not subject.plugin.handle_required,
+)
+def _no_endpoint(host: Host) -> None:
+    double = _calls_of_handle(host)
+    host.offers_handle = False
+    host.attach()
+    time.sleep(0.2 * host.target.time_factor)  # for calls that were on their way
+    since = len(double.calls)
+    for _ in range(3):
+        ways = [Way(host), Way(host)]
+        for way in ways:
+            way.to_binding()
+        for way in ways:
+            if host.subject.has("RESERVE"):
+                unreserve(host, way.cycle)
+    time.sleep(0.2 * host.target.time_factor)
+    if later := double.calls[since:]:
+        raise BrokenError(
+            f"{later[0].name} comes to an earlier endpoint, after a Configure without HandleEndpoint"
+        )
+
+
+@case(
+    "handle.decisions",
+    "binding",
+    "Decisions are about cycles that the host began, with the uid of their pods and a known verdict.",
+    _waits_for_calls,
+)
+def _decisions(host: Host) -> None:
+    double = _calls_of_handle(host)
+    for decision in double.decisions:
+        if decision.cycle_id not in double.pods:
+            cycle_id = decision.cycle_id
+            raise BrokenError(f"a decision names the cycle {cycle_id!r}, which the host never began")
+        if decision.pod_uid != double.pods[decision.cycle_id]:
+            raise BrokenError(
+                f"a decision about the cycle {decision.cycle_id!r} names the pod uid {decision.pod_uid!r};"
+                f" the pod of that cycle has {double.pods[decision.cycle_id]!r}"
+            )
+        if decision.verdict not in (decision.VERDICT_ALLOW, decision.VERDICT_REJECT):
+            raise BrokenError(f"a decision has the verdict {decision.verdict}, which no host applies")
+    if not double.decisions:
+        raise lacking(host, "the plugin decided about no waiting pod")
+
+
+@case(
+    "handle.trial",
+    "binding",
+    "A trial of arguments, which names no HandleEndpoint, leaves the endpoint that the plugin has.",
+    lambda subject: _waits_for_calls(subject) and offers_trial(subject),
+)
+def _after_trial(host: Host) -> None:
+    double = _calls_of_handle(host)
+    host.call("Configure", host.configuration(host.attachment_id, trial=True))
+    since = len(double.calls)
+    with suppress(SkippedError):
+        _calls_of_handle(host)
+    if len(double.calls) == since:
+        raise BrokenError("after a trial of arguments the plugin makes no call to HandleService any more")
 
 
 def _before_permit(way: Way) -> WorldNode:
     if way.host.subject.has("RESERVE"):
         answer = way.try_reserve()
         if answer.ctx.status.code not in (Code.CODE_SUCCESS, Code.CODE_SKIP):
-            raise skipped(f"Reserve rejects the pod: {checks.reasons(answer.ctx.status)}")
+            raise lacking(way.host, f"Reserve rejects the pod: {checks.reasons(answer.ctx.status)}")
         assert way.cycle.reserved_on is not None
         return way.cycle.reserved_on
     way.cycle.reserved_on = way.to_reserve()

@@ -20,7 +20,14 @@ class BrokenError(Exception):
 
 
 class SkippedError(Exception):
-    """The end of a case that cannot be judged. Its text says why."""
+    """The end of a case that cannot be judged. Its text says why.
+
+    `needs`: the option with which the kit can judge it ("--pod"); empty: there is none.
+    """
+
+    def __init__(self, text: str, needs: str = "") -> None:
+        self.needs = needs
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +35,14 @@ class Subject:
     """The plugin under test, and what its instance said in the handshake.
 
     `trouble`: why the kit could not learn what the plugin declares with its arguments; empty: it could.
+    `refused`: the plugin answered its arguments with an error.
     """
 
     plugin: identity.PluginDescriptor
     hello: identity.HandshakeResponse
     points: frozenset[int] = field(init=False)
     trouble: str = ""
+    refused: bool = False
 
     def __post_init__(self) -> None:
         """Read the points."""

@@ -64,8 +64,8 @@ class Target:
 
     def without_secrets(self, text: str) -> str:
         """Return what a server said, without the secrets that the kit sent it."""
-        token = "" if self.double is None else self.double.endpoint.token
-        for secret in filter(None, (self.credential, token)):
+        tokens = () if self.double is None else tuple(self.double.endpoints)
+        for secret in filter(None, (self.credential, *tokens)):
             text = text.replace(secret, "(secret)")
         return text
 
@@ -100,11 +100,15 @@ class CallError(BrokenError):
         text = f"{rpc} failed with {code.name}: {details or 'no details'}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             text = f"{rpc} gave no answer in {patience_s:.3g} s"
-        elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "CLIENT: " in details:
             text = f"the answer to {rpc} is larger than max_message_bytes ({LIMIT} bytes): {details}"
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             text = f"{rpc} is not implemented, and the plugin declares its point: {details}"
         super().__init__(text)
+
+
+class RefusedArgumentsError(BrokenError):
+    """The error of a Configure that the plugin answered with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,8 @@ class Host:
 
     Attributes: subject, target, world, attachment_id (of the last accepted Configure), limit_s (the time of
     the case), ends_at (in seconds of the monotonic clock), others (more plugins of the process, which
-    Configure enables too).
+    Configure enables too), args (the plugin's arguments by profile; None: no arguments), offers_handle
+    (Configure names the endpoint of HandleService).
     """
 
     def __init__(self, target: Target, subject: Subject, limit_s: float) -> None:
@@ -144,9 +149,11 @@ class Host:
         self.subject = subject
         self.limit_s = limit_s * target.time_factor
         self.ends_at = time.monotonic() + self.limit_s
-        self.world = World(subject)
+        self.world = World(subject, target.pod)
         self.attachment_id = ""
         self.others: Sequence[identity.PluginDescriptor] = ()
+        self.args: dict[str, dict[str, Any] | None] = {PROFILE: target.args}
+        self.offers_handle = True
         self._channel = target.channel()
 
     def close(self) -> None:
@@ -195,9 +202,7 @@ class Host:
     ) -> None:
         """Make a call that must end with one of these gRPC codes. Raises BrokenError if it ends otherwise."""
         wanted = " or ".join(code.name for code in codes)
-        beside = (
-            "" if metadata is None else f" with the metadata {dict(metadata)} that its message contradicts"
-        )
+        beside = "" if not metadata else f" with the metadata {dict(metadata)} that its message contradicts"
         try:
             self.begin(rpc, request, metadata=metadata).answer()
         except CallError as err:
@@ -225,11 +230,15 @@ class Host:
     def configuration(self, attachment_id: str, **fields: Any) -> identity.ConfigureRequest:
         """Return the answer to a handshake: all points of the plugin, in one profile."""
         plugin = self.subject.plugin
-        args = identity.PluginArgs(name=plugin.name, profile=PROFILE, required=True, enabled=plugin.points)
-        if self.target.args is not None:
-            given = Struct()
-            given.update(self.target.args)
-            args.args.CopyFrom(given)
+        mine = []
+        for profile, args in self.args.items():
+            mine.append(
+                identity.PluginArgs(name=plugin.name, profile=profile, required=True, enabled=plugin.points)
+            )
+            if args is not None:
+                given = Struct()
+                given.update(args)
+                mine[-1].args.CopyFrom(given)
         beside = [
             identity.PluginArgs(name=other.name, profile=PROFILE, required=True, enabled=other.points)
             for other in self.others
@@ -239,23 +248,26 @@ class Host:
             attachment_id=attachment_id,
             contract=identity.ContractVersion(major=1),
             features=[name for name in ("frames", "configure-trial") if name in offered],
-            plugins=[args, *beside],
+            plugins=[*mine, *beside],
             max_message_bytes=min(LIMIT, self.subject.max_message_bytes),
             accepted=True,
         )
-        if plugin.handle_client and self.target.double is not None:
-            self.target.double.attachment_ids.add(attachment_id)
-            request.handle.CopyFrom(self.target.double.endpoint)
+        offers = self.offers_handle and not fields.get("trial")
+        if plugin.handle_client and self.target.double is not None and offers:
+            request.handle.CopyFrom(self.target.double.new_endpoint(attachment_id))
         for name, value in fields.items():
             setattr(request, name, value)
         return request
 
     def configure(self, attachment_id: str, **fields: Any) -> identity.ConfigureResponse:
         """Answer a handshake, and use the attachment from now on. Raises BrokenError for an error."""
-        answer = self.call("Configure", self.configuration(attachment_id, **fields), 10.0)
+        request = self.configuration(attachment_id, **fields)
+        answer = self.call("Configure", request, 10.0)
         if answer.error:
-            raise BrokenError(f"Configure refuses the arguments: {answer.error}")
+            raise RefusedArgumentsError(f"Configure refuses the arguments: {answer.error}")
         self.attachment_id = attachment_id
+        if self.target.double is not None:
+            self.target.double.accept(request.handle)
         found: identity.ConfigureResponse = answer
         return found
 
@@ -274,7 +286,7 @@ class Host:
     def restart(self) -> None:
         """Restart the server, and wait until a new instance answers. Raises BrokenError, SkippedError."""
         if self.target.restart is None:
-            raise SkippedError("the kit cannot restart the server: say how with --restart")
+            raise SkippedError("the kit cannot restart the server: say how with --restart", "--restart")
         before = self.handshake().instance_id
         self.close()
         begun = time.monotonic()
@@ -332,15 +344,28 @@ class Host:
 
     def reconcile(self, *live: state_pb2.LiveReservation) -> state_pb2.ReconcileResponse | None:
         """Send the list of live reservations. None: the plugin does not offer the call."""
-        page = state_pb2.ReconcileRequest(
-            plugin=self.subject.plugin.name,
-            host_epoch=self.world.epoch,
-            live=live,
-            last=True,
-            attachment_id=self.attachment_id,
-        )
+        return self.reconcile_pages([live])
+
+    def pages(self, lists: Sequence[Sequence[state_pb2.LiveReservation]]) -> list[state_pb2.ReconcileRequest]:
+        """Return the pages of one list of live reservations."""
+        return [
+            state_pb2.ReconcileRequest(
+                plugin=self.subject.plugin.name,
+                host_epoch=self.world.epoch,
+                live=live,
+                sequence=number,
+                last=number == len(lists) - 1,
+                attachment_id=self.attachment_id,
+            )
+            for number, live in enumerate(lists)
+        ]
+
+    def reconcile_pages(
+        self, lists: Sequence[Sequence[state_pb2.LiveReservation]]
+    ) -> state_pb2.ReconcileResponse | None:
+        """Send the live reservations in pages. None: the plugin does not offer the call."""
         try:
-            found: state_pb2.ReconcileResponse = self.call("Reconcile", [page], 10.0)
+            found: state_pb2.ReconcileResponse = self.call("Reconcile", self.pages(lists), 10.0)
         except CallError as err:
             if err.code is grpc.StatusCode.UNIMPLEMENTED:
                 return None
@@ -352,7 +377,10 @@ class Host:
     def cycle(self, name: str = "") -> Cycle:
         """Begin a cycle of a new pod."""
         number = next(_numbers)
-        return Cycle(self, f"cycle-{number}-{secrets.token_hex(4)}", name or f"kit-pod-{number}")
+        made = Cycle(self, f"cycle-{number}-{secrets.token_hex(4)}", name or f"kit-pod-{number}")
+        if self.target.double is not None:
+            self.target.double.pods[made.id] = made.pod.ref.uid
+        return made
 
     def candidates(self, nodes: Iterable[WorldNode] | None = None) -> pb.NodeSet:
         """Return nodes as the plugin's node mode names them; None: all."""
@@ -370,6 +398,7 @@ class Cycle:
 
     `sent`: the pod went to the instance, complete. `trial`: of the pod's group; None: the pod has no group.
     `extra`: more fields of each context. `is_plain`: the pod is a plain one, whatever the target says.
+    `like`: the pod is as this one, but for its name.
     """
 
     host: Host
@@ -381,11 +410,13 @@ class Cycle:
     trial: scheduling_pb2.ReservationTrial | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     is_plain: bool = False
+    like: pb.PodSummary | None = None
+    profile: str = PROFILE
 
     @property
     def pod(self) -> pb.PodSummary:
         """The pod, complete."""
-        return incoming(self.pod_name, None if self.is_plain else self.host.target.pod)
+        return incoming(self.pod_name, self.like or (None if self.is_plain else self.host.target.pod))
 
     def context(
         self, *, complete: bool | None = None, binding: bool = False, **fields: Any
@@ -397,7 +428,7 @@ class Cycle:
         made = pb.CallContext(
             cycle_id=self.id,
             plugin=subject.plugin.name,
-            profile=PROFILE,
+            profile=self.profile,
             attachment_id=host.attachment_id,
             plugin_token=self.token,
         )
@@ -407,7 +438,8 @@ class Cycle:
             made.pod.complete = True
             if identity.DeclaredNeed.KIND_WHOLE_POD in subject.kinds:
                 manifest = "" if self.is_plain else host.target.pod_manifest
-                made.pod.object.CopyFrom(pod_object(pod, "incoming", manifest))
+                sized = self.like is not None
+                made.pod.object.CopyFrom(pod_object(pod, "incoming", manifest, sized=sized))
         else:
             made.pod.summary.ref.CopyFrom(pod.ref)
         if subject.keeps_state and not binding:
@@ -488,9 +520,9 @@ def written(version: pb.StateVersion) -> str:
     return f"{version.epoch}/{version.generation}"
 
 
-def skipped(reason: str) -> SkippedError:
-    """Return the end of a case that cannot be judged."""
-    return SkippedError(reason)
+def skipped(reason: str, needs: str = "") -> SkippedError:
+    """Return the end of a case that cannot be judged. `needs`: the option with which it can be."""
+    return SkippedError(reason, needs)
 
 
 def _serialized(message: Any) -> bytes:

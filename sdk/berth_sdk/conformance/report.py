@@ -28,15 +28,29 @@ def _escaped(text: str) -> str:
 
 
 def verdict(report: Report) -> str:
-    """Return the closing line: `NAME: conformant, 57 passed, 0 failed`."""
+    """Return the closing line: `NAME: conformant, 57 passed, 0 failed`.
+
+    Where cases lack an option: `NAME: conformant as far as asked: 15 cases need --pod; 42 passed, ...`.
+    """
     skipped = report.count("skip")
     counts = f"{report.count('pass')} passed, {report.count('fail')} failed"
     if skipped:
         counts += f", {skipped} skipped"
     name = _escaped(report.plugin or report.endpoint)
+    if report.conforms and report.unasked:
+        lacks = ", ".join(
+            f"{count} {'case needs' if count == 1 else 'cases need'} {option}"
+            for option, count in sorted(report.unasked.items(), key=lambda item: (-item[1], item[0]))
+        )
+        return f"{name}: conformant as far as asked: {lacks}; {counts}"
     if not report.count("pass") and not report.count("fail"):
         return f"{name}: not conformant, no case was run ({skipped} skipped)"
     return f"{name}: {'conformant' if report.conforms else 'not conformant'}, {counts}"
+
+
+def refused_arguments(report: Report) -> str:
+    """Return the one line about a plugin that refuses its arguments."""
+    return f"{_escaped(report.plugin)}: not conformant: {shown(report.results[0].detail)}"
 
 
 def document(report: Report) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import grpc
 
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, case, declares
-from berth_sdk.conformance.host import PATIENCE_S, PROFILE, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.host import PATIENCE_S, CallError, Cycle, Host, skipped
 from berth_sdk.conformance.timing import answers_in_time
-from berth_sdk.conformance.way import HINT, Way, chosen
+from berth_sdk.conformance.way import Way, chosen, lacking
 from berth_sdk.conformance.world import World, WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
@@ -183,7 +183,7 @@ def _reconcile_new_host(host: Host) -> None:
         raise skipped("the plugin does not offer Reconcile, which is allowed")
     for number in range(TIMES):
         Way(host).reserve(again="what the host before reserved is not released" if number else "")
-        host.world = World(host.subject)
+        host.world = World(host.subject, host.target.pod)
         host.attach()
 
 
@@ -235,7 +235,7 @@ def _reserve_at_once(host: Host) -> None:
         same_at_once("Reserve", answers)
         unreserve(host, cycle)
         if first.status.code != Code.CODE_SUCCESS:
-            raise skipped(f"Reserve answers {checks.reasons(first.status)}; {HINT}")
+            raise lacking(host, f"Reserve answers {checks.reasons(first.status)}")
 
 
 def same_at_once(rpc: str, answers: list[Any]) -> None:
@@ -469,7 +469,7 @@ def unreserve_request(host: Host, *cycles: Cycle) -> scheduling.UnreserveRequest
             plugin_token=cycle.token,
             reason="the kit undoes the reservation",
             trial=cycle.trial,
-            profile=PROFILE,
+            profile=cycle.profile,
         )
     return request
 
@@ -502,5 +502,5 @@ def live(cycle: Cycle) -> state_pb2.LiveReservation:
         node_name=cycle.reserved_on.name,
         plugin_token=cycle.token,
         trial=cycle.trial,
-        profile=PROFILE,
+        profile=cycle.profile,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from berth_sdk.conformance.case import BrokenError, case
 from berth_sdk.conformance.host import Host, missing_name, skipped
 from berth_sdk.conformance.reserving import goes_on, live, reserves, unreserve
-from berth_sdk.conformance.scheduling import judges
+from berth_sdk.conformance.scheduling import PURE
 from berth_sdk.conformance.way import Way
 from berth_sdk.plugin.v1 import common_pb2 as pb
 
@@ -14,7 +14,7 @@ from berth_sdk.plugin.v1 import common_pb2 as pb
     "restart.cycle",
     "stateful",
     "After a restart between two calls of a cycle, the later call is executed or gets MISSING_CYCLE.",
-    judges,
+    lambda subject: sum(subject.has(point) for point in PURE) > 1,
 )
 def _cycle(host: Host) -> None:
     subject = host.subject

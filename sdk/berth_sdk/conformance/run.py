@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -11,17 +12,20 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from berth_sdk.conformance import (  # noqa: F401  (their import registers the cases)
+    arguments,
     attaching,
     binding,
     groups,
+    holding,
     queueing,
     restarts,
+    same,
     scheduling,
     stateful,
     together,
 )
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
-from berth_sdk.conformance.host import RETURN_S, CallError, Host, Target, new_id
+from berth_sdk.conformance.host import RETURN_S, CallError, Host, RefusedArgumentsError, Target, new_id
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 
 LIMIT_S: Final = 60.0
@@ -40,12 +44,16 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one case. `result`: "pass", "fail" or "skip". `detail`: why it failed or was skipped."""
+    """The result of one case. `result`: "pass", "fail" or "skip". `detail`: why it failed or was skipped.
+
+    `needs`: the option with which the kit can judge a skipped case; empty: there is none.
+    """
 
     case: Case
     result: str
     detail: str
     seconds: float
+    needs: str = ""
 
 
 @dataclass
@@ -65,6 +73,11 @@ class Report:
     def conforms(self) -> bool:
         """True if cases passed and none failed."""
         return self.count("fail") == 0 and self.count("pass") > 0
+
+    @property
+    def unasked(self) -> dict[str, int]:
+        """How many cases were skipped for lack of each option."""
+        return dict(Counter(one.needs for one in self.results if one.needs))
 
 
 def hello_of(target: Target) -> identity.HandshakeResponse:
@@ -111,25 +124,27 @@ def configured(target: Target, subject: Subject) -> Subject:
         host.handshake(attachment_id)
         answer = host.configure(attachment_id)
     except (BrokenError, DecodeError) as err:
-        return replace(subject, trouble=_shortened(str(err)))
+        refused = isinstance(err, RefusedArgumentsError)
+        return replace(subject, trouble=_shortened(str(err)), refused=refused)
     finally:
         host.close()
     found = [plugin for plugin in answer.plugins if plugin.name == subject.plugin.name]
     return replace(subject, plugin=found[0]) if found else subject
 
 
-def chosen(subject: Subject, level: str, *, can_restart: bool = False) -> list[Case]:
-    """Return the cases for a plugin, up to a level, level by level.
-
-    `can_restart`: with those that restart the server.
-    """
+def chosen(subject: Subject, level: str) -> list[Case]:
+    """Return the cases for a plugin, up to a level, level by level."""
     levels = LEVELS[: LEVELS.index(level) + 1]
-    found = [
-        one
-        for one in CASES
-        if one.level in levels and one.when(subject) and (can_restart or one.point != "restart")
-    ]
+    found = [one for one in CASES if one.level in levels and one.when(subject)]
     return sorted(found, key=lambda one: LEVELS.index(one.level))
+
+
+def refused(target: Target, subject: Subject) -> Report:
+    """Return the report about a plugin that refuses its arguments: one case, as no other can be judged."""
+    (one,) = (found for found in CASES if found.id == "configure.accepted")
+    points = [spelled(point) for point in subject.plugin.points]
+    detail = target.without_secrets(f"{subject.trouble}: give the plugin's arguments with --args")
+    return Report(target.address, subject.plugin.name, points, [Result(one, "fail", detail, 0.0)])
 
 
 def run(
@@ -155,13 +170,13 @@ def _results(target: Target, subject: Subject, cases: Sequence[Case], limit_s: f
             yield Result(one, "skip", stopped, 0.0)
             continue
         begun = time.monotonic()
-        result, detail = _judged(target, subject, one, limit_s)
-        yield Result(one, result, target.without_secrets(detail), time.monotonic() - begun)
+        result, detail, needs = _judged(target, subject, one, limit_s)
+        yield Result(one, result, target.without_secrets(detail), time.monotonic() - begun, needs)
         if result == "fail":
             stopped = _why_no_more(target, subject, one)
 
 
-def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tuple[str, str]:
+def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tuple[str, str, str]:
     host = Host(target, subject, limit_s)
     try:
         if one.attaches:
@@ -171,19 +186,19 @@ def _judged(target: Target, subject: Subject, one: Case, limit_s: float) -> tupl
                 raise BrokenError(f"the case needs an attachment: {err}") from err
         one.run(host)
     except SkippedError as err:
-        return "skip", _shortened(str(err))
+        return "skip", _shortened(str(err)), err.needs
     except BrokenError as err:
         text = _shortened(str(err))
         if subject.trouble and isinstance(err, CallError) and err.code in _GONE:
             text += f"; before the first case: {subject.trouble}"
-        return "fail", _in_time(host, text)
+        return "fail", _in_time(host, text), ""
     except DecodeError as err:
-        return "fail", f"an answer cannot be read: {err}"
+        return "fail", f"an answer cannot be read: {err}", ""
     except OSError as err:
-        return "fail", f"the connection to the instance broke: {err}"
+        return "fail", f"the connection to the instance broke: {err}", ""
     finally:
         host.close()
-    return "pass", ""
+    return "pass", "", ""
 
 
 def _shortened(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -10,8 +11,8 @@ from berth_sdk.conformance import checks
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case, declares
 from berth_sdk.conformance.host import Begun, CallError, Cycle, Host, skipped
 from berth_sdk.conformance.timing import answers_in_time
-from berth_sdk.conformance.way import Way
-from berth_sdk.conformance.world import incoming, usage
+from berth_sdk.conformance.way import Way, lacking
+from berth_sdk.conformance.world import Resident, incoming, usage
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
@@ -119,10 +120,11 @@ def _simulate_filter_answer(host: Host) -> None:
     way = Way(host)
     _to_filter(way)
     way.filter()
-    nodes = host.world.candidates[:3]
-    scenarios = [scheduling.Scenario(node=_scenario_node(host, node.index)) for node in nodes]
-    scenarios.append(scheduling.Scenario(node=_scenario_node(host, nodes[1].index, "resident")))
-    scenarios.append(scheduling.Scenario(node=_scenario_node(host, nodes[0].index, "incoming")))
+    first, second, _ = nodes = host.world.candidates[:3]
+    assumptions = [scenario_node(host, node.index) for node in nodes]
+    assumptions.append(scenario_node(host, second.index, removed=list(second.pods)))
+    assumptions.append(scenario_node(host, first.index, [Resident("kit-added")]))
+    scenarios = [scheduling.Scenario(node=node) for node in assumptions]
     answer = way.cycle.ask("SimulateFilter", scenarios=scenarios)
     if len(answer.statuses) != len(scenarios):
         raise BrokenError(
@@ -435,9 +437,9 @@ def _to(way: Way, rpc: str) -> None:
 def _to_filter(way: Way) -> None:
     way.to_filter()
     if way.skips_filter:
-        raise skipped("PreFilter answers SKIP: the plugin filters nothing for this pod")
+        raise lacking(way.host, "PreFilter answers SKIP: the plugin filters nothing for this pod")
     if not way.left:
-        raise skipped("PreFilter leaves no node for this pod")
+        raise lacking(way.host, "PreFilter leaves no node for this pod")
 
 
 def _scored(host: Host, count: int = 0) -> Way:
@@ -470,18 +472,16 @@ def bare(answer: Any) -> Any:
     return found
 
 
-def _scenario_node(host: Host, index: int, what: str = "") -> scheduling.ScenarioNode:
-    """Return a node: as it is, without its `resident` pods, or with one `incoming` pod more."""
+def scenario_node(
+    host: Host, index: int, added: Sequence[Resident] = (), removed: Sequence[str] = ()
+) -> scheduling.ScenarioNode:
+    """Return a node with these pods more, and without those of these uids."""
     node = host.world.nodes[index]
     named = {"node_index": index} if host.subject.is_snapshot else {"node_name": node.name}
     made = scheduling.ScenarioNode(**named)
-    count = len(node.pods)
-    if what == "resident":
-        made.removed.extend(pb.ObjectRef(namespace="default", name=uid, uid=uid) for uid in node.pods)
-        count = 0
-    if what == "incoming":
-        made.added.append(pb.PodState(pod=incoming("kit-added")))
-        count += 1
+    made.removed.extend(pb.ObjectRef(namespace="default", name=uid, uid=uid) for uid in removed)
+    made.added.extend(host.world.resident(pod, node.name) for pod in added)
     if identity.DeclaredNeed.KIND_NODE_SUMMARY in host.subject.kinds:
-        made.usage.CopyFrom(usage(count))
+        left = [pod for uid, pod in node.pods.items() if uid not in removed]
+        made.usage.CopyFrom(usage([*left, *added]))
     return made

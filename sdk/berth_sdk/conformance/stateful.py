@@ -200,7 +200,7 @@ def _call_full(host: Host) -> None:
 def _call_missing(host: Host) -> None:
     before = host.world.version
     host.world.change()
-    have = _lacks_state(host, None)
+    have = lacks_state(host, None)
     if have != before:
         raise BrokenError(f"the answer says have {written(have)}; the copy is at {written(before)}")
     _ask_with(host, host.world.full())
@@ -216,10 +216,10 @@ def _call_other_base(host: Host) -> None:
     before = host.world.version
     first = host.world.change()
     second = host.world.change()
-    have = _lacks_state(host, second)
+    have = lacks_state(host, second)
     if have != before:
         raise BrokenError(f"the answer says have {written(have)}; the copy is at {written(before)}")
-    _lacks_state(host, second)
+    lacks_state(host, second)
     host.sync([first])
     _ask_with(host, second)
 
@@ -231,7 +231,7 @@ def _call_wrong_sums(host: Host) -> None:
     for name in ("node_count", "generation_sum"):
         delta = host.world.change()
         setattr(delta, name, getattr(delta, name) + 1)
-        _lacks_state(host, delta)
+        lacks_state(host, delta)
         _ask_with(host, host.world.full())
 
 
@@ -243,7 +243,7 @@ def _call_wrong_sums(host: Host) -> None:
 )
 def _new_epoch(host: Host) -> None:
     host.world.epoch += 1
-    _lacks_state(host, None)
+    lacks_state(host, None)
     host.sync([host.world.full()])
     _answers(host)
 
@@ -465,7 +465,7 @@ def _ask_with(host: Host, delta: pb.StateDelta) -> None:
     cycle.ask(rpc, cycle.context(complete=True, delta=delta), candidates=host.candidates())
 
 
-def _lacks_state(host: Host, delta: pb.StateDelta | None) -> pb.StateVersion:
+def lacks_state(host: Host, delta: pb.StateDelta | None) -> pb.StateVersion:
     """Make a pure call that must get MISSING_STATE; return the version that the answer says."""
     rpc, cycle = pure_call(host)
     context = cycle.context(complete=True, delta=delta)

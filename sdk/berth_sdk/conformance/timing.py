@@ -7,9 +7,9 @@ from typing import Final
 
 import grpc
 
-from berth_sdk.conformance.case import BrokenError
+from berth_sdk.conformance.case import BrokenError, spelled
 from berth_sdk.conformance.host import CallError, Host
-from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.plugin.v1 import identity_pb2 as identity
 
 WARM_UP_S: float = 5.0
 """The time for each of the first calls, in which a process may still compile its code."""
@@ -19,7 +19,7 @@ _DEADLINE_S: Final = 0.25
 """The default deadline of a call that `_DEADLINES_S` does not name."""
 _DEADLINES_S: Final[Mapping[str, float]] = {"Reserve": 1.0, "Permit": 1.0}
 """The default deadlines, as the comments of the contract say them."""
-_POINTS: Final[Mapping[str, int]] = {point.config_name: point.value for point in ExtensionPoint}
+_POINTS: Final[Mapping[str, int]] = {spelled(point): point for point in identity.ExtensionPoint.values()}
 _SPELLED: Final[Mapping[str, str]] = {"SortKeys": "queueSort"}
 """The calls that BerthConfiguration spells otherwise."""
 

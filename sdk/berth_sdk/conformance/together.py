@@ -90,7 +90,7 @@ def _attach_all(host: Host) -> None:
     """Begin an attachment with all plugins of the process, and with the state that one of them needs."""
     beside = others(host.subject)
     host.others = [other.plugin for other in beside]
-    host.world = World(_together([host.subject, *beside]))
+    host.world = World(_together([host.subject, *beside]), host.target.pod)
     attachment_id = new_id()
     host.handshake(attachment_id)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from berth_sdk.conformance import checks
-from berth_sdk.conformance.case import BrokenError
+from berth_sdk.conformance.case import BrokenError, SkippedError
 from berth_sdk.conformance.host import PATIENCE_S, Cycle, Host, skipped
 from berth_sdk.conformance.world import WorldNode
 
@@ -46,7 +46,7 @@ class Way:
         if code == Code.CODE_SKIP:
             self.skips_filter = True
         elif not checks.is_success(code):
-            raise skipped(f"PreFilter rejects the pod: {checks.reasons(answer.ctx.status)}; {HINT}")
+            raise lacking(self.host, f"PreFilter rejects the pod: {checks.reasons(answer.ctx.status)}")
         self.skips_score = answer.skip_score
         self.left = [
             node
@@ -65,9 +65,7 @@ class Way:
         rejected = checks.verdicts("Filter", host, answer.verdicts, asked)
         checks.early_scores("Filter", host, answer, asked)
         if not checks.is_success(code):
-            raise skipped(
-                f"Filter rejects the pod on every node: {checks.reasons(answer.ctx.status)}; {HINT}"
-            )
+            raise lacking(host, f"Filter rejects the pod on every node: {checks.reasons(answer.ctx.status)}")
         self.skips_score = self.skips_score or answer.skip_score
         self.left = [node for node in asked if node.index not in rejected]
         return answer
@@ -83,18 +81,20 @@ class Way:
         if self.host.subject.has("FILTER") and not self.skips_filter and not self.early_filter:
             self.filter()
         if self.skips_score:
-            raise skipped("the plugin does not score this pod (skip_score)")
+            raise lacking(self.host, "the plugin does not score this pod (skip_score)")
         if len(self.left) < 2:
-            raise skipped(f"the plugin leaves {len(self.left)} of the kit's nodes; scoring needs two; {HINT}")
+            raise lacking(
+                self.host, f"the plugin leaves {len(self.left)} of the kit's nodes; scoring needs two"
+            )
 
     def pre_score(self) -> Any:
         """Ask PreScore about the nodes that are left."""
         answer = self.cycle.ask("PreScore", candidates=self._candidates())
         code = checks.decision("PreScore", answer.ctx)
         if code == Code.CODE_SKIP:
-            raise skipped("PreScore answers SKIP: the plugin does not score this pod")
+            raise lacking(self.host, "PreScore answers SKIP: the plugin does not score this pod")
         if not checks.is_success(code):
-            raise skipped(f"PreScore answers {checks.reasons(answer.ctx.status)}; {HINT}")
+            raise lacking(self.host, f"PreScore answers {checks.reasons(answer.ctx.status)}")
         if answer.HasField("early_scores"):
             checks.scores("PreScore.early_scores", self.host, answer.early_scores, self.left)
         return answer
@@ -105,7 +105,7 @@ class Way:
         answer = self.cycle.ask("Score", candidates=self._candidates(asked))
         code = checks.decision("Score", answer.ctx)
         if not checks.is_success(code):
-            raise skipped(f"Score answers {checks.reasons(answer.ctx.status)}; {HINT}")
+            raise lacking(self.host, f"Score answers {checks.reasons(answer.ctx.status)}")
         return checks.scores("Score", self.host, answer.scores, asked)
 
     def to_reserve(self) -> WorldNode:
@@ -115,7 +115,7 @@ class Way:
         if subject.has("FILTER") and not self.skips_filter and not self.early_filter:
             self.filter()
         if not self.left:
-            raise skipped(f"the plugin rejects the kit's pod on every node; {HINT}")
+            raise lacking(self.host, "the plugin rejects the kit's pod on every node")
         return self.left[-1]
 
     def reserve(self, again: str = "") -> Any:
@@ -127,11 +127,11 @@ class Way:
         answer = self.try_reserve()
         code = answer.ctx.status.code
         if code == Code.CODE_SKIP:
-            raise skipped(f"Reserve answers SKIP: the plugin holds nothing for this pod; {HINT}")
+            raise lacking(self.host, "Reserve answers SKIP: the plugin holds nothing for this pod")
         if code != Code.CODE_SUCCESS and again:
             raise BrokenError(f"Reserve answers {checks.reasons(answer.ctx.status)}: {again}")
         if code != Code.CODE_SUCCESS:
-            raise skipped(f"Reserve rejects the pod: {checks.reasons(answer.ctx.status)}; {HINT}")
+            raise lacking(self.host, f"Reserve rejects the pod: {checks.reasons(answer.ctx.status)}")
         return answer
 
     def try_reserve(self) -> Any:
@@ -168,12 +168,24 @@ class Way:
             seconds = answer.wait_timeout.seconds + answer.wait_timeout.nanos / 1e9
             if not 0 <= seconds <= 900:
                 raise BrokenError(f"Permit answers a wait_timeout of {seconds:g} s; 0 to 900 s is allowed")
+        if code == Code.CODE_WAIT:
+            self._waits(node)
         if code not in (Code.CODE_SUCCESS, Code.CODE_WAIT):
-            raise skipped(f"Permit rejects the pod: {checks.reasons(answer.ctx.status)}; {HINT}")
+            raise lacking(self.host, f"Permit rejects the pod: {checks.reasons(answer.ctx.status)}")
         return answer
+
+    def _waits(self, node: WorldNode) -> None:
+        """Let HandleService list the pod as one that waits."""
+        if (double := self.host.target.double) is not None:
+            double.wait(self.host.subject.plugin.name, self.cycle.id, self.cycle.pod, node.name)
 
     def _candidates(self, nodes: list[WorldNode] | None = None) -> Any:
         return self.host.candidates(self.left if nodes is None else nodes)
+
+
+def lacking(host: Host, reason: str) -> SkippedError:
+    """Return the end of a case that another pod could have judged."""
+    return skipped(f"{reason}; {HINT}", "--pod" if host.target.pod is None else "another --pod")
 
 
 def chosen(host: Host, node: WorldNode) -> dict[str, Any]:

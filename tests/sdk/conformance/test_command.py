@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +17,7 @@ import grpc
 import pytest
 from berth_sdk.__main__ import main
 from berth_sdk.conformance import host, run
+from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from support.conforming_plugin import ConformingPlugin, RefusalError
 from support.places import ROOT
@@ -44,6 +47,69 @@ def test_conformant_plugin_ends_with_0_and_its_verdict(
     assert verdict == f"Kit: conformant, {passed} passed, 0 failed, {skipped} skipped"
 
 
+class SkipsPlainPods(ConformingPlugin):
+    """Has work for the pods alone whose annotation asks for it."""
+
+    points: ClassVar[tuple[str, ...]] = ("RESERVE", "PRE_BIND")
+    is_snapshot: ClassVar[bool] = False
+
+    def Reserve(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Reserve(request)
+        asks = request.ctx.pod.summary.annotations.get("kit.example.com/use")
+        if not asks and answer.ctx.status.code == pb.PluginStatus.CODE_SUCCESS:
+            del self.reserved[request.ctx.plugin, request.ctx.cycle_id]
+            answer.ctx.status.code = pb.PluginStatus.CODE_SKIP
+        return answer
+
+
+POD_IN_YAML = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  creationTimestamp: 2026-11-20T10:00:00Z
+  annotations: {kit.example.com/use: "true"}
+spec:
+  containers:
+  - name: web
+    image: example.com/web:1
+    resources: {requests: {cpu: 100m}}
+"""
+
+
+def test_verdict_says_which_options_the_skipped_cases_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(POD_IN_YAML)
+    with SkipsPlainPods().serving(tmp_path) as address:
+        assert main(["conformance", address, "--level", "binding"]) == 0
+        *_, plain = capsys.readouterr().out.splitlines()
+        assert main(["conformance", address, "--level", "binding", "--pod", str(pod)]) == 0
+        *_, asked = capsys.readouterr().out.splitlines()
+    need = re.fullmatch(
+        r"Kit: conformant as far as asked: (\d+) cases need --pod, 1 case needs --restart; .* skipped", plain
+    )
+    assert need and int(need[1]) > 10, plain
+    assert re.fullmatch(
+        r"Kit: conformant as far as asked: \d+ cases need --args or --pod, 2 cases need --restart; .*", asked
+    ), asked
+
+
+def test_pod_may_be_yaml_in_the_option_itself(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", address, "--level", "core", "--pod", POD_IN_YAML]) == 0
+    assert main(["conformance", address, "--level", "core", "--pod", "{a: b"]) == 2
+    assert "--pod: this is no manifest in YAML or JSON (while parsing" in capsys.readouterr().err
+
+
+def test_pod_in_yaml_without_pyyaml_names_the_extra(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert main(["conformance", address, "--pod", POD_IN_YAML]) == 2
+    assert "this is YAML, which needs PyYAML: install berth-sdk[yaml]" in capsys.readouterr().err
+
+
 def test_json_has_every_case_and_the_numbers(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,15 +135,18 @@ class Refuses(Judge):
         return identity.ConfigureResponse(error="slots: must be a whole number above 0")
 
 
-def test_refused_arguments_fail_one_case_and_skip_the_rest(
+def test_refused_arguments_are_one_line_with_the_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    junit = tmp_path / "kit.xml"
     with Refuses().serving(tmp_path) as address:
-        assert main(["conformance", address]) == 1
-    out = capsys.readouterr().out
-    assert "fail  configure.accepted: Configure refuses the arguments: slots: must be" in out
-    assert "give them with --args" in out
-    assert out.splitlines()[-1].startswith("Kit: not conformant, ")
+        assert main(["conformance", address, "--junit", str(junit)]) == 1
+    assert capsys.readouterr().out == (
+        "Kit: not conformant: Configure refuses the arguments: slots: must be a whole number above 0: give"
+        " the plugin's arguments with --args\n"
+    )
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("1", "1")
 
 
 class OfAnotherMajor(Judge):
@@ -242,7 +311,7 @@ def test_handshake_that_hangs_ends_with_3(
         (["--args", '{"a":' * 40 + "1" + "}" * 40], "--args: the values are nested too deeply"),
         (["--args", '{"a": NaN}'], "--args: this is not JSON (NaN is no number of JSON)"),
         (["--args", ""], "--args is empty: write a JSON object or the path of a file"),
-        (["--pod", str(ROOT / "deploy/helm/berth/Chart.yaml")], "Chart.yaml: this is not JSON ("),
+        (["--pod", str(ROOT / "deploy/manifests/beside.yaml")], "beside.yaml: there are "),
         (["--pod", '{"kind": "Node"}'], "--pod: this is a Node: write a core/v1 Pod"),
         (
             ["--credential-file", "/no/such/file"],
@@ -264,7 +333,7 @@ def test_handshake_that_hangs_ends_with_3(
         "JSON that a message cannot hold",
         "not a number",
         "nothing",
-        "a pod in YAML",
+        "several documents",
         "another kind",
         "no file with a secret",
         "no secret",

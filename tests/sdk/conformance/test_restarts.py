@@ -47,7 +47,7 @@ class Restarting(ExitStack):
         target = Target(self.address, restart=restart or self.start)
         subject, *_ = run.subjects(run.hello_of(target))
         ids = ("probe.answer", "restart.cycle", "restart.reservation", "reserve.answer")
-        cases = [one for one in run.chosen(subject, "binding", can_restart=True) if one.id in ids]
+        cases = [one for one in run.chosen(subject, "binding") if one.id in ids]
         return run.run(target, subject, cases, limit_s=PATIENCE_S)
 
 
