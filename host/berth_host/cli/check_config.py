@@ -9,7 +9,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -22,6 +22,7 @@ from berth_host.cli.configuration import load_text
 from berth_host.cli.configuration_text import read_text
 from berth_host.cli.input_errors import BAD_INPUT, reported
 from berth_host.cli.options import (
+    against_option,
     emulated_version_option,
     feature_gates_option,
     no_convert_option,
@@ -29,6 +30,7 @@ from berth_host.cli.options import (
 )
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.configuration import document_text, file_text
+from berth_host.cli.versions_compared import VersionsCompared
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
@@ -51,6 +53,7 @@ _LINE_WIDTH: Final = 110
 @plugin_option
 @feature_gates_option
 @emulated_version_option
+@against_option
 def check_config(
     file: str,
     output: str,
@@ -58,12 +61,14 @@ def check_config(
     plugins: dict[str, frozenset[str]],
     feature_gates: dict[str, bool],
     emulated_version: str,
+    against: str,
 ) -> None:
     """Check FILE (- for standard input) and print the effective configuration.
 
     Reads a KubeSchedulerConfiguration and, beside it or alone, a BerthConfiguration. An older
     KubeSchedulerConfiguration or a Policy is converted to v1, with a warning for each change. Shows the
-    plugins of every profile in the order in which they run. Exits 2 if the file cannot be used.
+    plugins of every profile in the order in which they run. With --against, lists what another version of
+    kube-scheduler does otherwise with the file. Exits 2 if the file cannot be used.
     """
     log.configure("ERROR", for_people=True)
     source = "standard input" if file == "-" else file
@@ -72,21 +77,31 @@ def check_config(
         with plugin_output.on_standard_error():
             with reported():
                 registered = ClassRegistry(own_plugins()).points()
-            loaded = load_text(
-                text,
-                source,
-                registered,
-                feature_gates=feature_gates,
-                emulated_version=emulated_version,
-                convert_older=not no_convert,
-                given=plugins,
-                cure="; install or mend it, or check the file without it: --plugin {}=POINT,POINT".format,
-            )
+
+            def load(version: str) -> LoadedConfiguration:
+                return load_text(
+                    text,
+                    source,
+                    registered,
+                    feature_gates=feature_gates,
+                    emulated_version=version,
+                    convert_older=not no_convert,
+                    given=plugins,
+                    cure="; install or mend it, or check the file without it: --plugin {}=POINT,POINT".format,
+                )
+
+            loaded = load(emulated_version)
+            compared = _compared(loaded, against, load) if against else None
     except ConfigurationError as err:
         _fail(err, output)
     loaded = replace(loaded, warnings=(*loaded.warnings, *_not_here(loaded.berth)))
     if output == "json":
-        click.echo(without_hidden(json.dumps(masked_object(configuration_to_json(loaded)))))
+        shown = configuration_to_json(loaded)
+        if isinstance(compared, VersionsCompared):
+            shown["compared"] = compared.to_json()
+        elif compared is not None:
+            shown["compared"] = {"against": against, **error_to_json(compared)}
+        click.echo(without_hidden(json.dumps(masked_object(shown))))
         return
     for warning in loaded.warnings:
         click.echo(without_hidden(f"warning: {warning}"), err=True)
@@ -95,6 +110,33 @@ def check_config(
         return
     for line in _report(source, loaded):
         click.echo(line)
+    for line in _comparison(compared, against):
+        click.echo(without_hidden(line))
+
+
+def _compared(
+    loaded: LoadedConfiguration, against: str, load: Callable[[str], LoadedConfiguration]
+) -> VersionsCompared | ConfigurationError:
+    """Return the differences to another version; its error if that version cannot use the file."""
+    try:
+        return VersionsCompared.of(loaded, load(against))
+    except ConfigurationError as err:
+        return err
+
+
+def _comparison(compared: VersionsCompared | ConfigurationError | None, against: str) -> Iterator[str]:
+    if compared is None:
+        return
+    yield ""
+    if isinstance(compared, ConfigurationError):
+        yield f"kube-scheduler {against} cannot use the file:"
+        yield from textwrap.indent(compared.text, "  ").splitlines()
+        return
+    yield f"compared with kube-scheduler {compared.against}"
+    for heading, rows in compared.lines():
+        yield ""
+        yield heading
+        yield from _table(rows)
 
 
 def _fail(error: ConfigurationError, output: str) -> NoReturn:

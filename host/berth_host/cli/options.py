@@ -78,6 +78,17 @@ emulated_version_option: Final = click.option(
 """For all commands that read a configuration."""
 
 
+against_option: Final = click.option(
+    "--against",
+    multiple=True,
+    callback=_emulated,
+    metavar=EMULATED.metavar,
+    help="Compare with this version of kube-scheduler: list the behaviours, feature gates, settings and"
+    " plugins that differ.",
+)
+"""For commands that compare versions."""
+
+
 def _points_by_plugin(
     _: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, frozenset[str]]:

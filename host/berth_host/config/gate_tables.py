@@ -576,6 +576,9 @@ KNOWN_GATES_1_36: Final[Mapping[str, FeatureGate]] = {
     **_OF_1_36,
 }
 """All gates that kube-scheduler 1.36 knows."""
+SCHEDULING_GATES: Final = frozenset({*FEATURE_GATES, "GangScheduling", "WorkloadAwarePreemption"})
+"""The gates that bear on scheduling in any version. The tables have the others because a command line may
+name them all the same."""
 KNOWN_GATES_1_38: Final[Mapping[str, FeatureGate]] = {
     **{name: gate for name, gate in KNOWN_GATES.items() if name not in _REMOVED_IN_1_38},
     **_OF_1_38,

@@ -4,7 +4,8 @@
 value is not what the host does. `tests/house/test_feature_gates_read.py` finds a gate that is neither read
 nor listed here.
 
-Source: `pkg/scheduler` and `cmd/kube-scheduler` of kubernetes v1.37.2, for what each gate changes.
+Source: `pkg/scheduler` and `cmd/kube-scheduler` of kubernetes v1.36.2, v1.37.2 and v1.38.0-beta.0, for what
+each gate changes.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ UNREAD_GATES: Final[Mapping[str, str]] = {
     "DRADerivedAttributes": "attributes that are derived from others are not read",
     "DRADeviceCompatibilityGroups": "compatibility groups of devices are not read",
     "DRADeviceTaints": "taints of devices always count",
+    "DRAExtendedResource": "device classes always provide extended resources",
     "DRAListTypeAttributes": "attributes that are lists are not read",
     "DRANodeAllocatableResources": "devices never count as CPU or memory of their node",
     "DRAOptionalNodeOperations": "devices without operations on the node are allocated as any other",
     "DRAPartitionableDevices": "shared counters of devices always count",
+    "DRAPrioritizedList": "the alternatives of a request are always tried",
     "InPlacePodLevelResourcesVerticalScaling": "resizes of a pod's own resources always count",
     "InPlacePodVerticalScalingSchedulerPreemption": "a deferred resize preempts no pod",
     "InterPodAffinityHostnameFastPath": _FASTER,
@@ -36,6 +39,7 @@ UNREAD_GATES: Final[Mapping[str, str]] = {
     "SchedulerAsyncPreemption": "victims are always evicted in the background",
     "SchedulerPopFromBackoffQ": "an idle scheduler always takes pods out of the backoff queue early",
     "SchedulerPreQueueingHints": _FASTER,
+    "WorkloadAwarePreemption": "version 1.36 schedules the members of a group as single pods here",
 }
 """By gate: why its value makes no difference."""
 

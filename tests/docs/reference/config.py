@@ -14,7 +14,7 @@ from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding import types_v1
 from berth_host.config.decoding.go_types import json_fields
 from berth_host.config.default_plugins import DEFAULT_PLUGINS, EXTENSION_POINTS
-from berth_host.config.emulation import DIFFERENCES, EMULATIONS, VERSIONS
+from berth_host.config.emulation import DIFFERENCES, EMULATIONS, NO_EMULATION, VERSIONS
 from berth_host.config.gate_tables import FEATURE_GATES
 from berth_host.config.unread_gates import UNREAD_GATES
 from berth_host.plugins.registry import GROUP
@@ -85,11 +85,12 @@ def differences() -> str:
             row.summary,
             codes(sorted(row.readers)) or "the host",
             *("yes" if row.is_in(version) else "no" for version in VERSIONS),
+            "no" if row in NO_EMULATION.off else "yes",
             row.source,
         )
         for row in DIFFERENCES
     ]
-    return table(("Behaviour", "Decided by", *VERSIONS, "Source"), rows)
+    return table(("Behaviour", "Decided by", *VERSIONS, "without", "Source"), rows)
 
 
 def emulated_events() -> str:
