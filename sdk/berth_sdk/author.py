@@ -67,6 +67,7 @@ from berth_sdk.results import (
     WaitingPod,
 )
 from berth_sdk.scenarios import Scenario, Scenarios
+from berth_sdk.scope import Scope
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.status import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeUsage, NodeView, PodChanges, PodCounts, PodsWith, PodTable, Tally
@@ -148,6 +149,7 @@ __all__ = [
     "ReserveResult",
     "Scenario",
     "Scenarios",
+    "Scope",
     "ScoreNormalization",
     "SelectedPods",
     "SelectorError",

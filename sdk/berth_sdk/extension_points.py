@@ -71,6 +71,7 @@ from berth_sdk.results import (
     Tries,
 )
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.scope import Scope
 from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, NodeView
 
@@ -291,10 +292,10 @@ class Plugin:
     `__init__(self, args, handle)` gets the plugin's arguments (`pluginConfig[].args`, parsed) and its
     `Handle`. Raise PluginArgsError for invalid arguments. It may declare by its arguments: what it assigns to
     `self.needs`, `self.events`, `self.node_mode`, `self.pod_sensitivity`, `self.normalization`,
-    `self.reads_shared`, `self.depends_on`, `self.reads`, `self.sign_fields` or `self.answers_early` counts in
-    place of the class's attribute. An empty list is refused there, as it may be a list of the author's own:
-    `()` declares none. For a type checker, a class that sets an attribute in both places writes its type:
-    `needs: Sequence[Need] = (Need.nodes(),)`.
+    `self.reads_shared`, `self.depends_on`, `self.reads`, `self.sign_fields`, `self.answers_early` or
+    `self.scope` counts in place of the class's attribute. An empty list is refused there, as it may be a list
+    of the author's own: `()` declares none. For a type checker, a class that sets an attribute in both places
+    writes its type: `needs: Sequence[Need] = (Need.nodes(),)`.
     """
 
     name: ClassVar[str] = ""
@@ -359,6 +360,13 @@ class Plugin:
     accounts: ClassVar[Sequence[Account]] = ()
     """What the plugin counts as the host counts it, so that the host can say and do what follows from its
     verdicts. A plugin in the place of NodeResourcesFit declares RESOURCES.
+    """
+    scope: Scope | Sequence[Scope] | None = None
+    """The pods that the plugin concerns, as in `Scope(resources=("example.com/gpu",))`; of several, a pod is
+    inside if it is in one of them. The host calls the plugin about no other pod, at any point, and such pods
+    neither fail nor wait while the plugin is absent. None: every pod. Empty: no pod.
+
+    The operator's `scope` narrows this one. What a cycle reserved is given back whatever the pod is by then.
     """
     handle_required: ClassVar[bool | None] = None
     """True: the plugin does not work where its `handle` cannot call the host, so a host without a way back

@@ -14,7 +14,7 @@ from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import Place, WantedPlugin, WantedProfile
 from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycle
 from berth_host.attach.retrying import attach_backoff
-from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.state import PlaceChange, ScopeChange, Swap
 from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.change_log import ChangeLog
@@ -123,6 +123,7 @@ class Witness:
         self.seen: list[tuple[str, ...]] = []
         self.swaps: list[Swap] = []
         self.changes: list[PlaceChange] = []
+        self.scopes: list[ScopeChange] = []
 
     def attached(self, plugin: str) -> None:
         self.seen.append(("attached", plugin))
@@ -132,6 +133,9 @@ class Witness:
 
     def swapped(self, swap: Swap) -> None:
         self.swaps.append(swap)
+
+    def scope_changed(self, change: ScopeChange) -> None:
+        self.scopes.append(change)
 
     def place_changed(self, change: PlaceChange) -> None:
         self.changes.append(change)

@@ -22,7 +22,7 @@ from berth_host.app.asking import Admission, ManifestReader
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import wanted_places
 from berth_host.attach.interfaces import AttachSeams
-from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.state import PlaceChange, ScopeChange, Swap
 from berth_host.attempt.cycle import Cycle
 from berth_host.cache.cache import Cache
 from berth_host.cache.generations import Generations
@@ -269,6 +269,9 @@ class _NoListener:
         """Do nothing."""
 
     def swapped(self, swap: Swap) -> None:
+        """Do nothing."""
+
+    def scope_changed(self, change: ScopeChange) -> None:
         """Do nothing."""
 
     def place_changed(self, change: PlaceChange) -> None:

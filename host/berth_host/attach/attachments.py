@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.interfaces import AttachSeams
-from berth_host.attach.state import PlaceChange, Refusal, State, Swap
+from berth_host.attach.state import PlaceChange, Refusal, ScopeChange, State, Swap
 from berth_host.errors.state import InvariantError
 from berth_host.rpc.breaker import BreakerState
 
@@ -294,6 +294,10 @@ class Attachments:
     def swapped(self, swap: Swap) -> None:
         """Pass the swap on to the listener."""
         self._listener.swapped(swap)
+
+    def scope_changed(self, change: ScopeChange) -> None:
+        """Pass the change on to the listener."""
+        self._listener.scope_changed(change)
 
     def place_changed(self, change: PlaceChange) -> None:
         """Pass the change on to the listener."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from berth_host.attach.state import PlaceChange, Refusal, State, Swap
+from berth_host.attach.state import PlaceChange, Refusal, ScopeChange, State, Swap
 
 _ACTION_MAX: Final = 128
 """The longest action of an Event that the API server accepts, in characters."""
@@ -59,6 +59,14 @@ class AttachmentEvents:
         )
         note = f"plugin {swap.plugin}: instance {swap.instance_id} replaces {swap.before}{why}"
         self._write(swap.plugin, kind, reason, note)
+
+    def scope_changed(self, change: ScopeChange) -> None:
+        """Write that a plugin concerns other pods than before."""
+        note = (
+            f"plugin {change.plugin}: instance {change.instance_id} concerns {change.after};"
+            f" the one before concerned {change.before}"
+        )
+        self._write(change.plugin, _NORMAL, "PluginScopeChanged", note)
 
     def refused(self, refusal: Refusal) -> None:
         """Write that a plugin refuses its arguments in a new configuration, which is therefore not used."""

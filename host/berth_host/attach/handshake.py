@@ -28,6 +28,7 @@ from berth_sdk.needs import Need, NeedKind
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import Scope
 from berth_sdk.selectors import LabelSelector
 from berth_sdk.wire import records as wire
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
@@ -265,6 +266,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         "needs": message.needs,
         "reads_shared": message.reads_shared,
         "reads.label_keys": message.reads.label_keys,
+        "scope.terms": message.scope.terms,
     }
     for field, values in declared.items():
         if len(values) > MAX_DECLARED:
@@ -301,6 +303,7 @@ def _descriptor(message: identity_pb2.PluginDescriptor, warnings: Remarks) -> De
         sign_fields=None if depends_on is None else read.sign_fields(message),
         host_keeps_answers=message.host_keeps_answers and depends_on in BY_ROW,
         accounts=read.accounts(message.accounts),
+        scope=read.scope(message),
     )
 
 
@@ -418,6 +421,31 @@ class _Reader:
             if number not in known:
                 self._warn(f"keeps the unknown account {number}, which is ignored")
         return frozenset(known[number] for number in numbers if number in known)
+
+    def scope(self, message: identity_pb2.PluginDescriptor) -> tuple[Scope, ...] | None:
+        """Return the terms of the plugin's scope; None if unset."""
+        if not message.HasField("scope"):
+            return None
+        return tuple([self._term(term) for term in message.scope.terms])
+
+    def _term(self, message: identity_pb2.PodScopeTerm) -> Scope:
+        selector = message.label_selector
+        try:
+            LabelSelector.parse(selector)
+        except SelectorError as err:
+            self._warn(f"has a label selector in its scope that cannot be read ({err}); all labels count")
+            selector = ""
+        term = Scope(
+            label_selector=selector,
+            annotation_keys=tuple(message.annotation_keys),
+            namespaces=tuple(message.namespaces),
+            resources=tuple(message.resources),
+            device_classes=tuple(message.device_classes),
+            storage_classes=tuple(message.storage_classes),
+        )
+        if term == Scope():
+            self._warn("has a term in its scope without a condition that the host knows; every pod is inside")
+        return term
 
     def sign_fields(self, message: identity_pb2.PluginDescriptor) -> tuple[PodField, ...] | None:
         """Return the pod fields of the signature; None if unset or if a field is unknown.

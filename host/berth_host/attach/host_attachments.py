@@ -20,7 +20,7 @@ from berth_host.attach.attachments import Attachments
 from berth_host.attach.configured_places import wanted_places
 from berth_host.attach.events import AttachmentEvents
 from berth_host.attach.interfaces import AttachSeams, HandleGrants, LiveCycles, LostError
-from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.state import PlaceChange, ScopeChange, Swap
 from berth_host.attach.state_feed import HostState
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
@@ -199,6 +199,10 @@ class HostAttachments:
     def swapped(self, swap: Swap) -> None:
         """Write an Event about the swap. See AttachListener."""
         self._seams.events.swapped(swap)
+
+    def scope_changed(self, change: ScopeChange) -> None:
+        """Write an Event about the change. See AttachListener."""
+        self._seams.events.scope_changed(change)
 
     def place_changed(self, change: PlaceChange) -> None:
         """Write an Event about the change. See AttachListener."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
-from berth_host.attach.state import PlaceChange, Swap
+from berth_host.attach.state import PlaceChange, ScopeChange, Swap
 from berth_host.attach.state_feed import HostState
 from berth_host.attempt.cycle import Cycle
 from berth_host.errors import HostError
@@ -43,6 +43,10 @@ class AttachListener(Protocol):
 
     def swapped(self, swap: Swap) -> None:
         """Take that another instance of a plugin gets the calls."""
+        ...
+
+    def scope_changed(self, change: ScopeChange) -> None:
+        """Take that a new instance of a plugin declares another scope."""
         ...
 
     def place_changed(self, change: PlaceChange) -> None:

@@ -20,10 +20,11 @@ from typing import TypeAlias
 
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import scope_text
 
 from berth_host.attach.configured_places import WantedPlugin, WantedProfile
 from berth_host.attach.interfaces import AttachListener
-from berth_host.attach.state import Swap
+from berth_host.attach.state import ScopeChange, Swap
 from berth_host.attempt.call_record import CycleRecord
 from berth_host.log import get_logger
 from berth_host.rpc.failure_record import FailureRecord
@@ -113,6 +114,8 @@ class AttachedPlugin:
         self._tried_by: CycleRecord | None = None
         self._listener = listener
         self.descriptor = _expected(wanted)
+        self._was_attached = False
+        """True once the descriptor is that of an instance."""
         self.routes = {profile.scheduler_name: PluginRoute(self, profile) for profile in wanted.profiles}
 
     @property
@@ -207,7 +210,7 @@ class AttachedPlugin:
             self._listener.attached(self.name)
 
     def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
-        self.descriptor = offer.descriptor
+        known, self.descriptor = self.descriptor, offer.descriptor
         self._well_since_s = time.monotonic()
         self.absence = ""
         self.present.set()
@@ -224,6 +227,16 @@ class AttachedPlugin:
             )
             _LOG.info("plugin.swapped", **asdict(swap))
             self._listener.swapped(swap)
+        if self._was_attached and known.scope != offer.descriptor.scope:
+            change = ScopeChange(
+                plugin=self.name,
+                instance_id=offer.instance_id,
+                before=scope_text(known.scope),
+                after=scope_text(offer.descriptor.scope),
+            )
+            _LOG.info("plugin.scope_changed", **asdict(change))
+            self._listener.scope_changed(change)
+        self._was_attached = True
         offer.taken_up()
         self._listener.attached(self.name)
 

@@ -57,6 +57,16 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeChange:
+    """A new instance declares another scope than the last one. `before`, `after`: the scopes, for people."""
+
+    plugin: str
+    instance_id: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A refusal of arguments. `plugins`: their names. `place`: the place's title. `reason`: begins with a
     verb.

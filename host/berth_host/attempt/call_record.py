@@ -78,6 +78,8 @@ class Part:
     is_known: bool = False
     """True when a call of the cycle, or of one that belongs to it, was sent to a served plugin: its instance
     may keep something of the cycle."""
+    is_inside: bool | None = None
+    """Whether the pod is in the plugin's scope; None: not read yet."""
     is_lost: bool = False
     """True when the plugin's new instance does not know this cycle: the cycle cannot go on."""
     open_call: ExtensionPoint | None = None

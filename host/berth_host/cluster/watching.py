@@ -31,7 +31,10 @@ ALWAYS: Final = frozenset({"pods", "nodes"})
 BUDGETS: Final = "policy/poddisruptionbudgets"
 """The host's preemption, which any PostFilter plugin may call, reads PodDisruptionBudgets."""
 NAMESPACES: Final = "namespaces"
-"""The host reads namespaces if the scope of a plugin has a namespaceSelector."""
+"""The host reads namespaces if the operator's scope of a plugin has a namespaceSelector."""
+VOLUME_CLAIMS: Final = "persistentvolumeclaims"
+RESOURCE_CLAIMS: Final = "resource.k8s.io/resourceclaims"
+"""The host reads claims if the scope that a plugin declares names classes of claims."""
 GROUP_POLICY: Final = "PodGroupPreemptionPolicy"
 """The feature gate with which the group says whether it preempts, instead of its pods."""
 _BY_GATE: Final = frozenset(RESOURCE_OF_GATE.values())
@@ -146,6 +149,9 @@ def judges_coscheduling(descriptor: Descriptor) -> bool:
 def resources_of(descriptor: Descriptor) -> frozenset[str]:
     """Return the resources that one plugin reads, and those of the events that it registers for."""
     found = {need.resource for need in descriptor.needs if need.kind is NeedKind.OBJECT}
+    for term in descriptor.scope or ():
+        found |= {VOLUME_CLAIMS} if term.storage_classes else set()
+        found |= {RESOURCE_CLAIMS} if term.device_classes else set()
     if REJECTING_POINTS & {point.config_name for point in descriptor.points}:
         found |= _of_events(registrations_of(descriptor.events))
     return frozenset(found)

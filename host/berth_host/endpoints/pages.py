@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.rfc3339 import format_micro_time
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import scope_text
 
 from berth_host.attach.attachments import Condition
 from berth_host.attach.host_attachments import HostAttachments
@@ -95,6 +96,7 @@ def _plugin(
         "runs": "inProcess" if condition is None else "attached",
         "available": first.available,
         "required": first.settings.required,
+        "scope": scope_text(first.descriptor.scope),
         "attachment": None if condition is None else _attachment(host, condition),
         "otherInstances": [_attachment(host, other) for other in conditions[1:]],
         "circuits": {

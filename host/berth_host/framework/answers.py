@@ -150,7 +150,7 @@ class AskEveryone:
 
 def _is_lasting(client: PluginClient, cycle: Cycle) -> bool:
     """Return True if an in-process plugin signs that it has no concern with the pod for the whole cycle."""
-    sign = None if client.local is None or client.settings.scope is not None else client.local.follows.sign
+    sign = None if client.local is None or client.is_scoped else client.local.follows.sign
     if sign is None:
         return False
     try:

@@ -53,7 +53,7 @@ class Asked:
             absent = [
                 client.name
                 for client in sometimes
-                if point not in client.descriptor_in(cycle).points or not client.in_scope(cycle.pod)
+                if point not in client.descriptor_in(cycle).points or not client.concerns(cycle)
             ]
             if absent:
                 skip = skip.union(absent)

@@ -314,7 +314,7 @@ class Framework:
                 plugin
                 for plugin in score
                 if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle).points
-                and plugin.client.in_scope(cycle.pod)
+                and plugin.client.concerns(cycle)
             )
             # The identical tuple as for the last pod: the kept roles are found by it.
             score = score if len(inside) == len(score) else inside

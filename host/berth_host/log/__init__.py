@@ -108,6 +108,7 @@ EVENTS: Final = frozenset(
         "handle.certificate_replaced",
         "handle.served_over_tls",
         "plugin.reconciled",
+        "plugin.scope_changed",
         "plugin.swapped",
         "plugin.untried",
         "plugin.unusable",

@@ -6,9 +6,16 @@ Source: KEP-1819 (ManagedResources), kube-scheduler `pkg/scheduler/extender.go` 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from berth_sdk.pod import Pod
+
+
+def wants_one_of(resources: Sequence[str]) -> Callable[[Pod], bool]:
+    """Return the test whether a pod wants one of `resources`, in a container or as its overhead."""
+    wanted = frozenset(resources)
+    return lambda pod: not wanted.isdisjoint(pod.requests) or containers_want(pod, wanted)
 
 
 def containers_want(pod: Pod, resources: AbstractSet[str]) -> bool:

@@ -35,7 +35,7 @@ from berth_host.framework.score_table import WeightedPlugin
 from berth_host.log import get_logger
 from berth_host.log.hidden import without_hidden
 from berth_host.metrics.plugin_stats import PluginStats
-from berth_host.model.wanted_resources import containers_want
+from berth_host.model.wanted_resources import wants_one_of
 from berth_host.plugins.registry import ClassRegistry, load_class, not_loaded
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.in_process import InProcessTransport, report_trouble
@@ -266,8 +266,9 @@ def _make(name: str, cls: type, profile: ResolvedProfile, seams: ClientSeams) ->
 
 def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> ClientSettings:
     if plugin is None:
-        return ClientSettings()
+        return ClientSettings(find=objects.get)
     return ClientSettings(
+        find=objects.get,
         points=plugin.points,
         required=plugin.required,
         scope=scope_of(plugin.scope, objects, plugin.managed_names),
@@ -294,12 +295,6 @@ def scope_of(
     if not tests:
         return None
     return lambda pod: all(test(pod) for test in tests)
-
-
-def wants_one_of(resources: Sequence[str]) -> Callable[[Pod], bool]:
-    """Return the test whether a pod wants one of `resources`, in a container or as its overhead."""
-    wanted = frozenset(resources)
-    return lambda pod: not wanted.isdisjoint(pod.requests) or containers_want(pod, wanted)
 
 
 def _namespace_labels(objects: ObjectStores, name: str) -> Mapping[str, str]:

@@ -174,6 +174,9 @@ class Hints:
         info: QueuedPodInfo,
         asked_s: float,
     ) -> HintVerdict:
+        if registration.leaves_scope:
+            in_scope = self._seams.profiles[info.pod.scheduler_name].in_scope[plugin]
+            return HintVerdict.SKIP if in_scope(info.pod) else HintVerdict.QUEUE
         if not registration.ask:
             return HintVerdict.QUEUE
         ask = self._seams.profiles[info.pod.scheduler_name].hint

@@ -90,7 +90,8 @@ class QueueProfile:
     plugins that can reject. `hint`: called if a registration says so. A function that raises counts as a
     closed gate, or as "the event may help". `signs`: the signature functions of plugins whose gate and hint
     answer at once (`QueueSigningPlugin`); these plugins answer the same for pods with equal signatures.
-    `served`: the plugins whose gate is in another process.
+    `served`: the plugins whose gate is in another process. `in_scope`: returns True if a plugin, by name, is
+    called about a pod.
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class QueueProfile:
     hint: HintAsker = always_queue
     signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
+    in_scope: Mapping[str, Callable[[Pod], bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,6 @@ from berth_host.queue.interfaces import (
     SortKeyQuestion,
 )
 from berth_host.rpc.hint_answer import HintAnswer
-from berth_host.rpc.route import ClientSettings
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -58,8 +57,8 @@ class QueueClient(Protocol):
         ...
 
     @property
-    def settings(self) -> ClientSettings:
-        """The operator's settings for the plugin."""
+    def is_scoped(self) -> bool:
+        """True if the plugin is called about some pods only."""
         ...
 
     @property
@@ -262,7 +261,7 @@ class PluginQuestions:
             self._busy,
         )
 
-        in_scope = client.in_scope if client.is_served or client.settings.scope is not None else None
+        in_scope = client.in_scope if client.is_served or client.is_scoped else None
 
         def ask(question: GateQuestion) -> Status | Deferred:
             if in_scope is not None and not in_scope(question.pod.pod):

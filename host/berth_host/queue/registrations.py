@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from berth_sdk.events import ANY_RESOURCE, ActionType, EventInterest, Hint
+from berth_sdk.events import ANY_RESOURCE, TARGET_POD, ActionType, EventInterest, Hint
 from berth_sdk.selectors import LabelSelector
 
 from berth_host.queue.events import WILDCARD, QueueEvent
@@ -24,14 +24,16 @@ REJECTING_POINTS: Final = frozenset({"preEnqueue", "preFilter", "filter", "reser
 class Registration:
     """A registration for some actions on one resource.
 
-    `ask`: the plugin's hint decides; False: the event always helps. `implied`: the host added the
-    registration, not the plugin. `selector`: only objects with matching labels count.
+    `ask`: the plugin's hint decides; False: the event always helps. `leaves_scope`: the event helps a pod
+    that is outside the plugin's scope now. `implied`: the host added the registration, not the plugin.
+    `selector`: only objects with matching labels count.
     """
 
     resource: str
     action: int
     ask: bool = False
     implied: bool = False
+    leaves_scope: bool = False
     selector: LabelSelector | None = None
 
     def matches(self, event: QueueEvent) -> bool:
@@ -59,6 +61,10 @@ class Registration:
         return self.selector.matches(labels)
 
 
+LEAVES_SCOPE: Final = Registration(
+    resource=TARGET_POD, action=int(ActionType.UPDATE), leaves_scope=True, implied=True
+)
+"""For a plugin with a scope: an update may take the very pod that it rejected out of the scope."""
 _PLAIN_NODE_TAINT: Final = Registration(resource="Node", action=int(ActionType.UPDATE_NODE_TAINT))
 
 

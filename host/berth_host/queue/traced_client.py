@@ -20,7 +20,6 @@ from berth_host.queue.plugin_calls import QueueClient
 from berth_host.rpc.call import AnyCall
 from berth_host.rpc.calls import PRE_ENQUEUE, QUEUEING_HINTS, SORT_KEYS
 from berth_host.rpc.hint_answer import NO_HINT, HintAnswer
-from berth_host.rpc.route import ClientSettings
 from berth_host.tracing.live_spans import LiveSpans, QueueCall
 
 T = TypeVar("T")
@@ -46,9 +45,9 @@ class TracedClient:
         return self._client.is_served
 
     @property
-    def settings(self) -> ClientSettings:
-        """The operator's settings for the plugin."""
-        return self._client.settings
+    def is_scoped(self) -> bool:
+        """True if the plugin is called about some pods only."""
+        return self._client.is_scoped
 
     @property
     def descriptor(self) -> Descriptor:

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Protocol
 
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.scope import Scope
 
 from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.default_plugins import DEFAULT_PLUGINS_BY_NAME, EXTENDER
 from berth_host.config.emulation import Emulation
 from berth_host.model.clock import Clock
+from berth_host.queue.events import PluginRequest
 from berth_host.queue.interfaces import (
     QueueProfile,
     QueueSort,
@@ -19,6 +21,7 @@ from berth_host.queue.interfaces import (
 )
 from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions, QueueClient
 from berth_host.queue.registrations import (
+    LEAVES_SCOPE,
     REJECTING_POINTS,
     Registration,
     registrations_of,
@@ -67,6 +70,8 @@ class QueueWiring:
         self._traced = traced
         self._clients: list[tuple[str, frozenset[str], Mapping[str, PluginClient]]] = []
         """Per profile: schedulerName, the plugins that can reject a pod, the clients by plugin."""
+        self._scopes: dict[str, tuple[Scope, ...] | None] = {}
+        """The scope that each attached plugin declared last."""
 
     @property
     def retries(self) -> int:
@@ -91,6 +96,12 @@ class QueueWiring:
         for scheduler_name, registrations in self.registrations_of(plugin):
             self._queue.register_events(scheduler_name, plugin, registrations)
         self._queue.plugin_recovered(plugin)
+        found = (clients[plugin] for _, _, clients in self._clients if plugin in clients)
+        scope = next((client.descriptor.scope for client in found), None)
+        if self._scopes.get(plugin) != scope:
+            # Pods that the plugin rejected may be outside now: then no event of the plugin requeues them.
+            self._queue.requeue(PluginRequest(plugin=plugin, uids=None))
+        self._scopes[plugin] = scope
 
     def registrations_of(self, plugin: str) -> Iterator[tuple[str, tuple[Registration, ...]]]:
         """Yield the events of an attached plugin with the schedulerName of each of its profiles."""
@@ -134,6 +145,7 @@ class QueueWiring:
                 for name, client in clients.items()
                 if client.local is not None and (sign := client.local.sign_queue) is not None
             },
+            in_scope={name: client.in_scope for name, client in clients.items()},
             served=frozenset(
                 plugin.client.name for plugin in points[ExtensionPoint.PRE_ENQUEUE] if plugin.client.is_served
             ),
@@ -159,7 +171,8 @@ class QueueWiring:
         return result
 
     def _declared(self, name: str, profile: str, client: PluginClient) -> tuple[Registration, ...]:
-        return registrations_of(self._emulation.events.get(name, client.descriptor.events_in(profile)))
+        found = registrations_of(self._emulation.events.get(name, client.descriptor.events_in(profile)))
+        return (*found, LEAVES_SCOPE) if client.is_scoped else found
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """Return the one QueueSort plugin, which is the same in every profile."""

@@ -8,7 +8,7 @@ the batches of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from berth_sdk.results import (
 from berth_sdk.runtime.descriptor import EARLY, Descriptor
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.scope import Scope
 from berth_sdk.status import SKIP, SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.errors.plugins import PluginAbsentError, PluginError, PluginNotAskedError
 from berth_host.errors.state import InvariantError
 from berth_host.metrics.plugin_stats import PluginStats
+from berth_host.model.declared_scope import scope_test
 from berth_host.rpc import calls
 from berth_host.rpc.batches import ask_batch
 from berth_host.rpc.call import Call
@@ -84,6 +86,8 @@ class PluginClient(GroupClient):
         self.stats = stats or PluginStats(name)
         self._local = route.transport if isinstance(route, LocalRoute) else None
         self._relay = PluginRelay(name, route, facts, self.settings, self.stats)
+        self._declared: tuple[tuple[Scope, ...], Callable[[Pod], bool]] | None = None
+        """The scope that the plugin declared last, and its test."""
 
     # --- what it is ----------------------------------------------------------------------------------
 
@@ -155,10 +159,28 @@ class PluginClient(GroupClient):
 
     def always_asked_at(self, point: ExtensionPoint) -> bool:
         """Return True if the plugin is called at `point` about every pod, as long as the plugin exists."""
-        return self._local is not None and self.settings.scope is None and point in self.points
+        return self._local is not None and not self.is_scoped and point in self.points
+
+    @property
+    def is_scoped(self) -> bool:
+        """True if the operator or the plugin's last instance limits the pods to ask the plugin about."""
+        return self.settings.scope is not None or self.route.descriptor.scope is not None
+
+    def concerns(self, cycle: Cycle) -> bool:
+        """Return True if the plugin is called about the pod of the cycle.
+
+        The scope is read once in a cycle, so that a new scope does not part Reserve from Unreserve.
+        """
+        part = cycle.part(self.name)
+        if part.is_inside is None:
+            part.is_inside = self.in_scope(cycle.pod)
+        return part.is_inside
 
     def in_scope(self, pod: Pod) -> bool:
-        """Return True if the plugin is called about this pod.
+        """Return True if the plugin is called about this pod: inside the operator's scope, and the plugin's.
+
+        The plugin's scope is that of the last instance, also while none is attached. Before the first
+        instance, every pod is inside.
 
         The pods of the plugin's own workload are not in scope: a required plugin could not be scheduled. If
         such a pod wants a resource that only this plugin counts, the pod is in scope as others are.
@@ -168,7 +190,14 @@ class PluginClient(GroupClient):
             if left_to_it is None or not left_to_it(pod):
                 return False
         scope = self.settings.scope
-        return scope is None or scope(pod)
+        if scope is not None and not scope(pod):
+            return False
+        declared = self.route.descriptor.scope
+        if declared is None:
+            return True
+        if self._declared is None or self._declared[0] is not declared:
+            self._declared = declared, scope_test(declared, self.settings.find)
+        return self._declared[1](pod)
 
     # --- the queue -----------------------------------------------------------------------------------
 

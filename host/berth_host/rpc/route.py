@@ -15,6 +15,7 @@ from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attempt.call_record import CycleRecord
 from berth_host.config.berth.points import PointPolicy
+from berth_host.model.declared_scope import FindObject
 from berth_host.rpc.in_process import InProcessTransport
 from berth_host.rpc.transport import Transport
 
@@ -90,6 +91,10 @@ class LocalRoute:
         return ""
 
 
+def _finds_nothing(_kind: str, _name: str, _namespace: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """The operator's settings for one plugin. `points`: by point (`preBind`).
@@ -97,9 +102,11 @@ class ClientSettings:
     `required` False: the cycle goes on without a call that cannot be made.
     `scope`: returns True if the plugin is called about a pod. None: about every pod. `left_to_it`: returns
     True for a pod that wants a resource which only this plugin counts. None: there is no such resource.
+    `find`: looks up the claims of pods, for a scope that the plugin declares.
     """
 
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
     required: bool = True
     scope: Callable[[Pod], bool] | None = None
     left_to_it: Callable[[Pod], bool] | None = None
+    find: FindObject = _finds_nothing

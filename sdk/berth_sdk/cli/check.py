@@ -19,6 +19,7 @@ from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.needs import NeedKind
 from berth_sdk.runtime.descriptor import Descriptor, describe
 from berth_sdk.runtime.raised import author_traceback, place_of, raised_text
+from berth_sdk.scope import scope_text
 from berth_sdk.testing.host import PluginHost
 
 _FAILED: Final = 1
@@ -134,6 +135,7 @@ def _declared(descriptor: Descriptor) -> Mapping[str, str]:
         "events": "any event"
         if events is None
         else "; ".join(f"{one.resource} {' '.join(one.actions) or 'any change'}" for one in events) or "none",
+        "scope": scope_text(descriptor.scope),
         "depends_on": "not declared" if descriptor.depends_on is None else descriptor.depends_on.name,
     }
     if descriptor.has(ExtensionPoint.SCORE):

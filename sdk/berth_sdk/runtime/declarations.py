@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final
 
 from berth_sdk import extension_points
-from berth_sdk.errors import PluginDefinitionError
+from berth_sdk.errors import PluginDefinitionError, SelectorError
 from berth_sdk.events import POD_RESOURCES, EventInterest
 from berth_sdk.extension_points import (
     Account,
@@ -27,7 +28,8 @@ from berth_sdk.extension_points import (
 )
 from berth_sdk.needs import Need, NeedKind
 from berth_sdk.pod_fields import PodField
-from berth_sdk.selectors import is_label_key
+from berth_sdk.scope import Scope
+from berth_sdk.selectors import LabelSelector, is_label_key
 
 
 def _parameters() -> dict[str, tuple[str, ...]]:
@@ -56,6 +58,7 @@ BY_ARGUMENTS: Final = (
     "depends_on",
     "reads",
     "answers_early",
+    "scope",
 )
 """The attributes that `__init__` may assign on the instance, by its arguments. Source: the contract's
 identity.proto (ConfigureResponse.plugins).
@@ -234,6 +237,7 @@ def check_declarations(title: str, declared: Declarations) -> None:
     for need in declared.value("needs"):
         _check_need(title, need)
     _check_deadlines(title, declared.value("deadlines"))
+    _check_scope(title, declared.value("scope"))
 
 
 def _check_list(
@@ -285,6 +289,37 @@ def _check_deadlines(title: str, deadlines: Any) -> None:
             raise PluginDefinitionError(
                 f"{title}.deadlines[{point!r}] is {seconds!r}: it must be a number of seconds above 0"
             )
+
+
+def _check_scope(title: str, scope: Any) -> None:
+    terms = [scope] if isinstance(scope, Scope) else scope
+    if terms is None:
+        return
+    if not isinstance(terms, (list, tuple)) or not all(isinstance(term, Scope) for term in terms):
+        raise PluginDefinitionError(
+            f"{title}.scope is {scope!r}: it must be a Scope or a list of Scope, as"
+            " Scope(resources=('example.com/gpu',))"
+        )
+    for term in terms:
+        if term == Scope():
+            raise PluginDefinitionError(
+                f"{title}.scope has a Scope without a condition, which every pod meets: set a condition, or"
+                " leave `scope` out"
+            )
+        for field in fields(term):
+            _check_condition(f"{title}.scope", field.name, getattr(term, field.name))
+
+
+def _check_condition(where: str, name: str, value: Any) -> None:
+    if name == "label_selector":
+        if not isinstance(value, str):
+            raise PluginDefinitionError(f"{where}: {name} is {value!r}: it must be text, as 'tier=gpu'")
+        try:
+            LabelSelector.parse(value)
+        except SelectorError as err:
+            raise PluginDefinitionError(f"{where}: {name} cannot be read: {err}") from err
+    elif not isinstance(value, (list, tuple)) or not all(one and isinstance(one, str) for one in value):
+        raise PluginDefinitionError(f"{where}: {name} is {value!r}: it must be a list of names")
 
 
 def _nearest(text: str, known: tuple[str, ...] | list[str]) -> str:

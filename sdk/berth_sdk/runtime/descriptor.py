@@ -48,6 +48,7 @@ from berth_sdk.runtime.declarations import (
 )
 from berth_sdk.runtime.misspelt import check_names
 from berth_sdk.runtime.way_back import calls_host
+from berth_sdk.scope import Scope
 
 HOST_NORMALIZED: Final = frozenset(
     {
@@ -73,7 +74,8 @@ class Descriptor:
 
     `depends_on`: the changes that end a kept answer; None: not declared, so no answers are kept. `reads`: the
     parts of a row in which two nodes with the same answers are alike; None: not declared.
-    `host_keeps_answers`: the host of a served plugin keeps its answers by `sign_fields`.
+    `host_keeps_answers`: the host of a served plugin keeps its answers by `sign_fields`. `scope`: a pod that
+    meets one of these terms concerns the plugin; None: every pod does; empty: none does.
 
     The process of a served plugin does not send two values. `answers_early`: as in the class; None: as long
     as early answers save time. `signs_queue`: pods with equal signatures get the same answers at PreEnqueue
@@ -105,6 +107,7 @@ class Descriptor:
     handle_client: bool = True
     handle_required: bool = False
     accounts: frozenset[Account] = frozenset()
+    scope: tuple[Scope, ...] | None = None
 
     @property
     def keeps_state(self) -> bool:
@@ -262,7 +265,13 @@ def _derived(title: str, cls: type, declared: Declarations) -> Descriptor:
         less_only=_has(cls, "less") and not _has(cls, "sort_key"),
         handle_required=_handle_required(cls),
         accounts=frozenset(declared.value("accounts")),
+        scope=_scope(declared),
     )
+
+
+def _scope(declared: Declarations) -> tuple[Scope, ...] | None:
+    scope = declared.value("scope")
+    return (scope,) if isinstance(scope, Scope) else None if scope is None else tuple(scope)
 
 
 def _handle_required(cls: type) -> bool:

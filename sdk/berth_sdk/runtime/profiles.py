@@ -15,6 +15,7 @@ from berth_sdk.events import ANY_RESOURCE, EventInterest
 from berth_sdk.extension_points import DependsOn
 from berth_sdk.kept.follows import BY_ROW
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import Scope
 
 T = TypeVar("T")
 _ANY: Final = tuple(EventInterest(resource) for resource in ANY_RESOURCE)
@@ -53,6 +54,7 @@ def for_all_profiles(by_profile: Mapping[str, Descriptor]) -> Descriptor:
         signs_queue=all(one.signs_queue for one in descriptors),
         sign_fields=_union(fields) if depends_on and len(fields) == len(descriptors) else None,
         host_keeps_answers=depends_on in BY_ROW and all(one.host_keeps_answers for one in descriptors),
+        scope=_scope([one.scope for one in descriptors]),
     )
 
 
@@ -72,6 +74,12 @@ def _events(by_profile: Mapping[str, Descriptor]) -> tuple[EventInterest, ...] |
         interest if len(profiles) == len(by_profile) else replace(interest, profiles=tuple(profiles))
         for interest, profiles in waiting.items()
     )
+
+
+def _scope(scopes: Sequence[tuple[Scope, ...] | None]) -> tuple[Scope, ...] | None:
+    """Return the terms of all profiles; None if every pod of one of them is inside."""
+    known = [scope for scope in scopes if scope is not None]
+    return _union(known) if len(known) == len(scopes) else None
 
 
 def _union(lists: Iterable[Sequence[T]]) -> tuple[T, ...]:

@@ -8,7 +8,8 @@ contract's common.proto, identity.proto and scheduling.proto.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from dataclasses import fields
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import Placement
 from berth_sdk.results import ObjectPatch, PatchAction
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import Scope
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.wire import records as wire
@@ -178,7 +180,16 @@ def encode_descriptor(descriptor: Descriptor) -> identity_pb2.PluginDescriptor:
             identity_pb2.Account.ValueType(number)
             for number in sorted(one.value for one in descriptor.accounts)
         ],
+        scope=None if descriptor.scope is None else _encode_scope(descriptor.scope),
     )
+
+
+def _encode_scope(scope: tuple[Scope, ...]) -> identity_pb2.PodScope:
+    return identity_pb2.PodScope(terms=[identity_pb2.PodScopeTerm(**_conditions(term)) for term in scope])
+
+
+def _conditions(term: Scope) -> dict[str, Any]:
+    return {field.name: getattr(term, field.name) for field in fields(term)}
 
 
 def _encode_depends_on(depends_on: DependsOn | None) -> identity_pb2.DependsOn.ValueType:

@@ -54,7 +54,7 @@ def keeps_by_row(client: PluginClient) -> bool:
     descriptor = client.descriptor
     return (
         client.follows is not None
-        and (client.is_served or client.settings.scope is None)
+        and (client.is_served or not client.is_scoped)
         and descriptor.depends_on in BY_ROW
         and descriptor.normalization is not ScoreNormalization.RPC
         and not descriptor.reads_shared
@@ -77,10 +77,10 @@ class Signer:
         self.name = client.name
         sign: Sign = follows.sign or _all_wishes
         # Pods outside the scope are pods of another kind: the plugin is not asked about them.
-        self.sign = sign if client.settings.scope is None else _in_scope(client.in_scope, sign)
+        self.sign = _in_scope(client.in_scope, sign) if client.is_scoped else sign
         self.by_row = keeps_by_row(client)
         self.keeps = follows.depends_on is not None
-        self.of_spec = self.keeps and follows.sign_spec is not None and client.settings.scope is None
+        self.of_spec = self.keeps and follows.sign_spec is not None and not client.is_scoped
         self.merges = self.by_row and follows.sign is not None
 
 
@@ -242,7 +242,7 @@ def _is_hashable(signature: object) -> bool:
 def _signers(clients: Iterable[PluginClient]) -> Iterator[Signer]:
     for client in clients:
         follows = client.follows
-        if follows is None or (client.settings.scope is not None and not client.is_served):
+        if follows is None or (client.is_scoped and not client.is_served):
             continue
         by_row = keeps_by_row(client)
         if by_row or (follows.sign is not None and not client.is_served):
