@@ -49,14 +49,14 @@ def _rows() -> list[tuple[str, Message, list[Field]]]:
     code = pb.PluginStatus
     return [
         (
-            "an empty status, which is a violation",
+            "an empty status",
             code(),
             [_enum("code", "CODE_UNSPECIFIED", 0), _value("reasons", [])],
         ),
         ("no status: nothing to object", pb.ReplyContext(cycle_id="c"), [_present("status", False)]),
         ("a status", code(code=code.CODE_SUCCESS), [_enum("code", "CODE_SUCCESS", 1), _value("reasons", [])]),
         (
-            "a code that was lost, which is a violation",
+            "a code that was lost: a status without a code is a violation",
             code(reasons=["no"]),
             [_enum("code", "CODE_UNSPECIFIED", 0), _value("reasons", ["no"])],
         ),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from berth_host.attach.events import AttachmentEvents
-from berth_host.attach.state import PlaceChange, State, Swap
+from berth_host.attach.state import PlaceChange, ScopeChange, State, Swap
 
 
 @dataclass
@@ -89,6 +89,16 @@ def test_newer_instance_is_a_swap_and_an_older_one_a_warning(
             "plugin Demo: instance j replaces i, an older one: lost its instance",
         ),
     ]
+
+
+def test_another_scope_says_whom_the_plugin_concerns_now(
+    events: AttachmentEvents, written: list[Written]
+) -> None:
+    change = ScopeChange(plugin="Demo", instance_id="j", before="every pod", after="namespaces a")
+    events.scope_changed(change)
+    (event,) = written
+    assert (event.type, event.reason) == ("Normal", "PluginScopeChanged")
+    assert event.note == ("plugin Demo: instance j concerns namespaces a; the one before concerned every pod")
 
 
 def test_host_that_does_not_know_its_pod_writes_none() -> None:

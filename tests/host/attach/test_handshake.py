@@ -33,6 +33,7 @@ from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.pod_fields import PodField
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.scope import Scope
 from berth_sdk.wire import results as wire_results
 from berth_sdk.wire.certificate import FEATURE as HANDLE_TLS
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -239,6 +240,40 @@ def test_a_wish_for_more_time_than_a_message_can_hold_is_cut(seconds: int) -> No
     assert plugin.deadlines == {"filter": LONGEST_WISH_S}
     (again,) = wire_results.encode_descriptor(plugin).deadlines
     assert again.deadline.seconds == LONGEST_WISH_S
+
+
+@pytest.mark.parametrize(
+    ("scope", "want", "warned"),
+    [
+        (None, None, ""),
+        (identity_pb2.PodScope(), (), ""),
+        (
+            identity_pb2.PodScope(terms=[identity_pb2.PodScopeTerm(namespaces=["a"])]),
+            (Scope(namespaces=("a",)),),
+            "",
+        ),
+        (
+            identity_pb2.PodScope(terms=[identity_pb2.PodScopeTerm(label_selector="((", namespaces=["a"])]),
+            (Scope(namespaces=("a",)),),
+            "all labels count",
+        ),
+        (identity_pb2.PodScope(terms=[identity_pb2.PodScopeTerm()]), (Scope(),), "every pod is inside"),
+    ],
+    ids=["unset", "empty", "a term", "unreadable", "no condition"],
+)
+def test_scope_is_read_as_widely_as_it_may_be_meant(
+    scope: identity_pb2.PodScope | None, want: tuple[Scope, ...] | None, warned: str
+) -> None:
+    got = read_handshake(reply(descriptor("Demo", "FILTER", scope=scope)), PLACE)
+    assert got.plugins[0].scope == want
+    assert len(got.warnings) == bool(warned)
+    assert all(warned in warning for warning in got.warnings)
+
+
+def test_scope_of_more_terms_than_the_host_reads_for_each_pod_is_refused() -> None:
+    terms = [identity_pb2.PodScopeTerm(namespaces=["a"])] * 257
+    with pytest.raises(RefusedError, match=r"declares 257 scope\.terms, above the limit of 256"):
+        read_handshake(reply(descriptor("Demo", "FILTER", scope=identity_pb2.PodScope(terms=terms))), PLACE)
 
 
 def test_second_deadline_of_a_point_is_ignored_with_a_warning() -> None:

@@ -64,7 +64,14 @@ gRPC call, for an interceptor that does not read messages; frames have no metada
 metadata. A receiver that reads the metadata too refuses a call in which metadata and message differ, with
 INVALID_ARGUMENT. Absent metadata agrees with every message: the sender leaves out a name that the message does not
 have, and one with characters other than printable ASCII. The calls of HandleService carry `authorization` and
-`berth-plugin` in the same way.
+`berth-plugin` in the same way. A request about a plugin, or a profile, that the last Configure did not name gets
+INVALID_ARGUMENT.
+
+At the same time. The scheduling cycles of a host run one after the other. So from PreFilter to Permit a plugin has
+one call open at a time, in all profiles together, with two exceptions. While its PostFilter, Reserve or Permit is
+open, the host makes the calls that answer a question of a plugin (SimulateFilter; PreScore, Score and NormalizeScore;
+of groups the calls of a trial). And a call that the host does not wait for any more, after its deadline, may still be
+running when the next one comes. Calls of binding cycles, of the queue and of StateService come at any time.
 
 Limits. No message may be larger than ConfigureRequest.max_message_bytes, in either direction. The host divides what
 it can: state, batches of pods, scenarios, lists of reservations. Where one pod or object alone is too large, the
@@ -648,7 +655,8 @@ class StateDelta(_message.Message):
     """
     generation_sum: _builtins.int
     """REQUIRED: the sum of NodeState.generation and ObjectState.generation over everything in the copy after the
-    delta is applied, modulo 2^53. The receiver compares, as with node_count.
+    delta is applied, modulo 2^53: the sender has taken the remainder. The receiver takes the remainder of its own sum,
+    and compares the received number as it is, as with node_count.
     """
     object_count: _builtins.int
     """REQUIRED with KIND_OBJECT needs: how many objects the copy must have after the delta is applied; 0: none. The
@@ -720,7 +728,9 @@ class NodeState(_message.Message):
     generation: _builtins.int
     """REQUIRED: grows with each change of this node, below 2^53. The receiver stores it for generation_sum."""
     name: _builtins.str
-    """REQUIRED when the index is new, else empty: the node's name."""
+    """REQUIRED when the index is new, else empty: the node's name. A new index without a name, and another name than the
+    one that the index has, are answered as a node_count that differs.
+    """
     pods_complete: _builtins.bool
     """OPTIONAL: true: `pods` holds all pods of the node; the receiver drops every other one. False: see `pods`."""
     @_builtins.property
@@ -1182,7 +1192,9 @@ class CallContext(_message.Message):
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___CycleEnd]:
         """OPTIONAL: earlier cycles of this plugin that are over. The plugin may drop what it keeps for them. A cycle may
-        be listed twice, or be one that the plugin never saw.
+        be listed twice, or be one that the plugin never saw. The pod of a cycle comes once to an instance, for all of its
+        plugins, and each of them is told the end. So a process with several plugins keeps the pod until the last one was
+        told; if it drops the pod earlier, it answers MISSING_POD.
         """
 
     @_builtins.property

@@ -1010,7 +1010,9 @@ class PermitResponse(_message.Message):
 
     @_builtins.property
     def wait_timeout(self) -> _duration_pb2.Duration:
-        """OPTIONAL, read with WAIT: how long the pod may wait before it is rejected; at most 15 minutes. Unset: 15 minutes."""
+        """OPTIONAL, read with WAIT: how long the pod may wait before it is rejected. Unset, and more than 15 minutes: 15
+        minutes. 0 and less: the wait ends at once, so the pod is rejected unless the plugin has allowed it already.
+        """
 
     def __init__(
         self,

@@ -129,7 +129,8 @@ class SchedulingServiceStub:
     Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
       RESERVE that did not answer SKIP. An answer without a status is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
-      arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+      arrives after the Unreserve of its cycle, or after a Reconcile by which the plugin released its cycle, gets
+      CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
       An answer other than SUCCESS is remembered too, until the cycle is over.
     """
     Unreserve: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.UnreserveRequest, _scheduling_pb2.UnreserveResponse]
@@ -349,7 +350,8 @@ class SchedulingServiceAsyncStub(SchedulingServiceStub):
     Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
       RESERVE that did not answer SKIP. An answer without a status is a violation.
     Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
-      arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+      arrives after the Unreserve of its cycle, or after a Reconcile by which the plugin released its cycle, gets
+      CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
       An answer other than SUCCESS is remembered too, until the cycle is over.
     """
     Unreserve: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.UnreserveRequest, _scheduling_pb2.UnreserveResponse]  # type: ignore[assignment]
@@ -606,7 +608,8 @@ class SchedulingServiceServicer:
         Errors: the policy, Fail by default. The outcome is then unknown, so the host sends Unreserve to every plugin with
           RESERVE that did not answer SKIP. An answer without a status is a violation.
         Repeat: no. A duplicate may arrive all the same: it gets the first answer and reserves nothing more. One that
-          arrives after the Unreserve of its cycle gets CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
+          arrives after the Unreserve of its cycle, or after a Reconcile by which the plugin released its cycle, gets
+          CODE_ERROR; for that the plugin remembers the cycle for 5 minutes.
           An answer other than SUCCESS is remembered too, until the cycle is over.
         """
 
