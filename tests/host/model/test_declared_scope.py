@@ -10,7 +10,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.scope import Scope
 
-KNOWN = {
+KNOWN: dict[tuple[str, str, str], dict[str, Any]] = {
     ("PersistentVolumeClaim", "fast", "default"): {"spec": {"storageClassName": "ssd"}},
     ("PersistentVolumeClaim", "slow", "default"): {"spec": {"storageClassName": "disk"}},
     ("ResourceClaim", "gpu", "default"): {
