@@ -16,6 +16,7 @@ from berth_host.queue.registrations import registrations_of
 from berth_host.queue.wiring import QueueWiring
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
@@ -76,6 +77,7 @@ class Declaring:
     """A client that counts the reads of its plugin's declaration."""
 
     local = None
+    is_scoped = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,6 +87,9 @@ class Declaring:
     def descriptor(self) -> Descriptor:
         self.reads += 1
         return Descriptor(name=self.name, points=(ExtensionPoint.FILTER,), events=())
+
+    def in_scope(self, _pod: Pod) -> bool:
+        return True
 
 
 async def unused() -> None:
