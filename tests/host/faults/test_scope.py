@@ -32,6 +32,7 @@ def pods_of(plugin: RawPlugin, rpc: str) -> list[str]:
     return [request.ctx.pod.summary.ref.name for request in plugin.requests(rpc)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", one_plugin.WAYS)
 async def test_pod_outside_the_scope_of_the_class_is_never_asked_about(tmp_path: Path, way: str) -> None:
     objects = [node("n0"), pod("plain", labels={"gated": "1"}), pod("gpu", labels=GPU)]
@@ -77,6 +78,7 @@ async def test_pods_outside_do_not_fail_while_the_plugin_is_gone_and_those_insid
         assert pods_of(plugin, "Filter") == ["gpu-1", "gpu-2"]
 
 
+@pytest.mark.long
 async def test_scope_that_a_new_instance_narrows_is_an_event_and_frees_the_pods_that_waited(
     tmp_path: Path,
 ) -> None:
