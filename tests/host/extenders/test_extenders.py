@@ -491,6 +491,19 @@ async def test_preempt_that_names_no_node_leaves_none(given: bytes) -> None:
         assert await extender.preempt({"a": ["v-a"]}) == {}
 
 
+async def test_node_without_victims_goes_from_extender_to_extender_until_one_names_victims() -> None:
+    def answers(path: str, body: Json) -> bytes:
+        named = body["NodeNameToMetaVictims"]
+        assert named["a"] == {"Pods": None, "NumPDBViolations": 0}
+        if path.startswith("/1/"):
+            named["b"] = {"Pods": [{"UID": "v-b"}], "NumPDBViolations": 0}
+        return said({"NodeNameToMetaVictims": {name: named[name] for name in named if name != "c"}})
+
+    async with asking(answers, {}, {}) as extender:
+        assert await extender.preempt({"a": [], "b": [], "c": []}) == {"b": (["v-b"], 0)}
+        assert set(extender.server.requests[1].json["NodeNameToMetaVictims"]) == {"a", "b"}
+
+
 # --- bind ------------------------------------------------------------------------------------------------
 
 

@@ -294,6 +294,46 @@ async def test_preemption_that_an_extender_ends_evicts_nobody(given: Json, messa
         assert message in world.message_of("high")
 
 
+async def test_extender_fills_nodes_that_need_no_victim_for_the_filters_since_1_38() -> None:
+    """Only the extender counts the licences, and only it knows whose pod has one."""
+    verbs = ("preempt", "filter")
+    async with running(*low_and_high(), verbs=verbs, emulated_version="1.38") as (world, extender):
+        holder = world.pod("low1")
+        assert holder is not None
+        extender.verbs["filter"] = refusing("no licence left", "n0", "n1")
+
+        def preempted(_: Json) -> Json:
+            extender.verbs["filter"] = refusing("no licence left", "n0")
+            return {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": holder.ref.uid}]}}}
+
+        extender.verbs["preempt"] = preempted
+        world.server.create(pod("high", cpu="50m", priority=9))
+        await world.settle()
+        assert extender.calls("preempt")[0]["NodeNameToMetaVictims"] == {
+            name: {"Pods": None, "NumPDBViolations": 0} for name in ("n0", "n1")
+        }
+        assert world.pod("low1") is None
+        assert world.node_of("high") == "n1"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("1.38", "no candidate node for preemption"),
+        ("", 'expected at least one victim pod on node "n0"'),
+    ],
+)
+async def test_node_that_no_extender_fills_is_no_candidate(version: str, message: str) -> None:
+    verbs = ("preempt", "filter")
+    async with running(*low_and_high(), verbs=verbs, emulated_version=version) as (world, extender):
+        extender.verbs["filter"] = refusing("no licence left", "n0", "n1")
+        world.server.create(pod("high", cpu="50m", priority=9))
+        await world.settle()
+        assert world.node_of("high") == ""
+        assert message in world.message_of("high")
+        assert {world.node_of(name) for name in ("low0", "low1")} == {"n0", "n1"}
+
+
 async def test_victims_are_those_that_the_extender_names() -> None:
     objects = [
         node("n0", cpu="2"),

@@ -355,3 +355,32 @@ def test_a_budget_without_a_usable_selector_protects_no_pod(selector: dict[str, 
     found = evaluate(make_pod("new", uid="u", cpu=1, priority=5), full(2, [1]), budgets=[raw])
     assert found.choice is not None
     assert found.choice.candidates.violations.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("version", "leaves"), [("1.38", "zzz"), ("", "aaa"), ("1.37", "aaa")])
+def test_of_equal_victims_the_one_with_the_larger_uid_leaves_since_1_38(version: str, leaves: str) -> None:
+    """Neither pod has started. Before, the pod that came last leaves."""
+    pods = tuple(make_pod(uid, uid=uid, cpu=1, priority=1, node="n0") for uid in ("zzz", "aaa"))
+    node = PlainNode("n0", 2000, 10, pods)
+    found = evaluate(make_pod("new", uid="u", cpu=1, priority=5), [node], version=version)
+    assert found.choice is not None
+    assert [pod.uid for pod in found.choice.victims_of(found.choice.chosen)] == [leaves]
+
+
+def test_victims_are_listed_by_priority_start_and_uid() -> None:
+    started = {"startTime": "2026-01-01T00:00:01Z"}
+    pods = tuple(
+        make_pod(uid, uid=uid, cpu=1, priority=priority, node="n0", status=status)
+        for uid, priority, status in (
+            ("d", 1, {}),
+            ("c", 1, {}),
+            ("b", 1, started),
+            ("a", 1, started),
+            ("z", 2, {}),
+        )
+    )
+    found = evaluate(
+        make_pod("new", uid="u", cpu=5, priority=5), [PlainNode("n0", 5000, 10, pods)], version="1.38"
+    )
+    assert found.choice is not None
+    assert [pod.uid for pod in found.choice.victims_of(found.choice.chosen)] == ["z", "a", "b", "c", "d"]
