@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from berth_sdk.rfc3339 import format_time
 
+from berth_host.config.emulation import DEFAULT_VERSION
 from berth_host.endpoints.heap import heap_text
 from berth_host.endpoints.request_response import (
     NO_SNIFF,
@@ -126,8 +127,6 @@ def _stacks() -> str:
 
 
 COMPONENT: Final = "berth"
-KUBERNETES_MINOR: Final = "1.37"
-"""The version of kube-scheduler whose behaviour this build has."""
 _WARNING: Final = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
     "and is for debugging purposes only."
@@ -168,8 +167,8 @@ class Statusz:
                     "startTime": format_time(self._started_s),
                     "uptimeSeconds": up_s,
                     "goVersion": f"python{python}",
-                    "binaryVersion": KUBERNETES_MINOR,
-                    "emulationVersion": self._emulated() or KUBERNETES_MINOR,
+                    "binaryVersion": DEFAULT_VERSION,
+                    "emulationVersion": self._emulated() or DEFAULT_VERSION,
                     "paths": list(self._paths()),
                 },
             )
@@ -178,8 +177,8 @@ class Statusz:
             "Started": started,
             "Up": f"{up_s // 3600} hr {up_s // 60 % 60:02d} min {up_s % 60:02d} sec",
             "Python version": python,
-            "Binary version": KUBERNETES_MINOR,
-            "Emulation version": self._emulated() or KUBERNETES_MINOR,
+            "Binary version": DEFAULT_VERSION,
+            "Emulation version": self._emulated() or DEFAULT_VERSION,
             "Paths": " ".join(self._paths()),
         }
         lines = "".join(f"{name}  {value}\n" for name, value in rows.items())
