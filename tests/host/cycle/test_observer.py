@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import ClassVar
+
 import pytest
 from berth_host.app import Fit
 from berth_host.attempt.cycle import Cycle
@@ -15,6 +18,7 @@ from berth_sdk.status import Code, Status
 from support.groups import grouped, members, pod_group
 from support.hosts import World, node, pod
 from support.moments import Moments
+from support.waiting import until
 
 SEARCH = ["begun", "PreFilter", "Filter"]
 BINDING = ["binds", "PreBindPreFlight", "Bind", "write Binding", "settled: bound", "PostBind", "ended"]
@@ -25,6 +29,17 @@ class Waits(Plugin):
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
         return PermitResult(Status(Code.WAIT), wait_timeout_s=60.0)
+
+
+class Prepares(Plugin):
+    """Prepares every pod without an end."""
+
+    began: ClassVar[bool] = False
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: object) -> Status:
+        type(self).began = True
+        await asyncio.Event().wait()
+        return Status.success()
 
 
 class Refuses(Plugin):
@@ -66,7 +81,7 @@ async def test_rejection_at_reserve_is_undone_before_the_attempt_ends() -> None:
     assert first[3:] == ["chosen: a", "Reserve", "Unreserve", "settled: unschedulable", "ended"]
 
 
-async def test_step_of_a_deleted_pod_is_seen_as_cut_off() -> None:
+async def test_pod_that_is_deleted_at_permit_is_rejected_there() -> None:
     moments = Moments()
     async with World([node("a"), pod("web")], [Waits], observers=[moments]) as world:
         await world.until_waiting(1)
@@ -75,11 +90,21 @@ async def test_step_of_a_deleted_pod_is_seen_as_cut_off() -> None:
     seen = moments.of("web")
     assert seen[-5:] == [
         "PreBindPreFlight",
-        "WaitOnPermit cut off",
+        "WaitOnPermit",
         "Unreserve",
-        "settled: error",
+        "settled: unschedulable",
         "ended",
     ]
+
+
+async def test_step_of_a_deleted_pod_is_seen_as_cut_off() -> None:
+    moments = Moments()
+    async with World([node("a"), pod("web")], [Prepares], observers=[moments]) as world:
+        await until(lambda: Prepares.began)
+        world.server.delete("pods", ObjectRef(namespace="default", name="web"))
+        await world.settle()
+    seen = moments.of("web")
+    assert seen[-4:] == ["PreBind cut off", "Unreserve", "settled: error", "ended"]
 
 
 async def test_attempts_of_members_lie_within_that_of_their_group() -> None:

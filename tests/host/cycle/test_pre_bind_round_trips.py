@@ -41,18 +41,18 @@ async def asked(path: Path, plugin: ScriptedPlugin) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("code", "pre_binds"),
+    ("ctx", "pre_binds"),
     [
-        (pb.PluginStatus.CODE_SUCCESS, 1),
-        (pb.PluginStatus.CODE_UNSPECIFIED, 1),
-        (pb.PluginStatus.CODE_SKIP, 0),
+        pytest.param(decided(pb.PluginStatus.CODE_SUCCESS), 1, id="success"),
+        pytest.param(pb.ReplyContext(), 1, id="no status"),
+        pytest.param(decided(pb.PluginStatus.CODE_SKIP), 0, id="skip"),
     ],
 )
 async def test_pre_flight_is_not_asked_where_reserve_has_answered_it(
-    tmp_path: Path, code: pb.PluginStatus.Code.ValueType, pre_binds: int
+    tmp_path: Path, ctx: pb.ReplyContext, pre_binds: int
 ) -> None:
     plugin = ScriptedPlugin(descriptor("Demo", "RESERVE", "PRE_BIND"))
-    early = scheduling_pb2.PreBindPreFlightResponse(ctx=decided(code))
+    early = scheduling_pb2.PreBindPreFlightResponse(ctx=ctx)
     plugin.on("Reserve", lambda _: scheduling_pb2.ReserveResponse(ctx=decided(), early_pre_flight=early))
     found = await asked(tmp_path / "p.sock", plugin)
     assert found == {"Reserve": 1, "PreBindPreFlight": 0, "PreBind": pre_binds}
