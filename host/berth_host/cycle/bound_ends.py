@@ -50,8 +50,10 @@ MOST_READ: Final = 100
 """The most pods that are read back in READ_BACK_S seconds."""
 INSTANCE_S: Final = 1.0
 """Seconds between two looks for an instance that an end can be told."""
+ABSENT_S: Final = 60.0
+"""Seconds after which an end of a host before is told without the plugins that have no instance yet."""
 LIST_S: Final = 10.0
-"""The least seconds between two lists of live reservations that one plugin gets because ends were dropped."""
+"""The least seconds between two lists of live reservations that one plugin gets for its ends."""
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 Key: TypeAlias = tuple[str, str]
 """The kind of an object as the watch names it, and its `namespace/name`."""
@@ -102,6 +104,8 @@ class _Held:
     read_s: float
     is_moved: bool = False
     """Another host held the end before: no instance of this host has a call of its cycle yet."""
+    absent_since_s: float | None = None
+    """When the end could be told first, but for a plugin without an instance (monotonic seconds)."""
 
 
 class BoundEnds:
@@ -132,7 +136,7 @@ class BoundEnds:
         self._timer: Timer | None = None
         self._is_behind = False
         self._unlisted: set[str] = set()
-        """The plugins of which ends were dropped since their last list."""
+        """The plugins that are due another list, as for ends that were dropped."""
         self._listed_s = -LIST_S
         self._list_timer: Timer | None = None
 
@@ -299,8 +303,15 @@ class BoundEnds:
             return
         if held.is_moved and not held.attempt.framework.can_tell(held.plugins):
             # The list that the next instance gets has the reservation, so its end must reach that instance.
-            self._clock.call_at(self._clock.monotonic_s() + INSTANCE_S, lambda: self._tell(held))
-            return
+            now_s = self._clock.monotonic_s()
+            if held.absent_since_s is None:
+                held.absent_since_s = now_s
+            if now_s - held.absent_since_s < ABSENT_S:
+                self._clock.call_at(now_s + INSTANCE_S, lambda: self._tell(held))
+                return
+            # A plugin that may never come keeps no end from the others. From now on no list has the
+            # reservation; an instance that gets a list at this moment gets another one.
+            self._list_anew(held.plugins, now_s + LIST_S)
         cycle_id = held.attempt.cycle_id
         # Until its task has ended, the list of live reservations has it.
         del self._held[cycle_id]
@@ -345,10 +356,15 @@ class BoundEnds:
         if self._unlisted.isdisjoint(held.plugins):
             log.warning("bound_ends.dropped", plugins=held.plugins, pod=held.attempt.pod.key, held=MOST_HELD)
         self.dropped.update(held.plugins)
-        self._unlisted.update(held.plugins)
         held.telling.leave_bound(held.attempt)
+        self._list_anew(held.plugins, max(self._listed_s + LIST_S, self._clock.monotonic_s()))
+
+    def _list_anew(self, plugins: Collection[str], due_s: float) -> None:
+        """Send the plugins another list of live reservations. `due_s`: when, unless one is due already
+        (monotonic seconds).
+        """
+        self._unlisted.update(plugins)
         if self._list_timer is None and not self._stopped:
-            due_s = max(self._listed_s + LIST_S, self._clock.monotonic_s())
             self._list_timer = self._clock.call_at(due_s, self._list)
 
     def _list(self) -> None:

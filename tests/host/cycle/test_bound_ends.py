@@ -126,7 +126,10 @@ def worlds(folder: Path, *, is_served: bool) -> Make:
 
     @asynccontextmanager
     async def made(
-        *objects: Mapping[str, Any], seats: int = 1, gates: Mapping[str, bool] | None = None
+        *objects: Mapping[str, Any],
+        seats: int = 1,
+        gates: Mapping[str, bool] | None = None,
+        edit: Callable[[str], str] = str,
     ) -> AsyncIterator[Seen]:
         log = folder / "calls"
         log.touch()
@@ -136,7 +139,7 @@ def worlds(folder: Path, *, is_served: bool) -> Make:
             process = PluginProcess(folder / "p.sock", "support.keeps_seats:KeepsSeats")
             await process.start()
             where = f"endpoint: {process.endpoint}"
-        text = configuration(where, log, seats)
+        text = edit(configuration(where, log, seats))
         try:
             everything = [node("n0"), *objects]
             world = World(everything, [Slow], configuration=text, faults=AT_ONCE, gates=gates)
@@ -376,6 +379,26 @@ async def test_reloaded_host_lists_what_was_held_and_tells_it(seen: Make) -> Non
         case.world.faulty.revive()
         await case.told("web")
         assert case.of("reserve") == [["reserve", "web", 0]]
+
+
+async def test_plugin_that_never_comes_keeps_no_end_from_the_other_plugins_of_a_reloaded_host(
+    seen: Make, tmp_path: Path
+) -> None:
+    def with_gone(text: str) -> str:
+        gone = f"- name: Gone\n  endpoint: unix://{tmp_path}/gone.sock\n  required: false\n"
+        return text.replace("postBind: {enabled: [", "postBind: {enabled: [{name: Gone}, ") + gone
+
+    async with seen(edit=with_gone) as case:
+        await case.bound_unseen("web")
+        registered = ClassRegistry({"Slow": Slow}).points()
+        loaded = load_configuration(case.text, source="new.yaml", registered=registered)
+        case.world.host = await reload(case.world.host, loaded)
+        assert case.world.faulty is not None
+        case.world.faulty.revive()
+        await until(lambda: not case.ends.awaited)
+        await case.stays_held(bound_ends.ABSENT_S - 1)
+        case.world.clock.advance(2)
+        await case.told("web")
 
 
 @pytest.mark.parametrize("lost", [False, True])
