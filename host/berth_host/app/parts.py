@@ -155,7 +155,7 @@ class HostParts:
         self.snapshot = Snapshot(self.objects)
         self.state = SnapshotState(self.snapshot, self.cache)
         self.waiting_pods = WaitingPods(self.clock, self.configuration.berth.may_end_waits)
-        self.preempting = Preempting(self.objects)
+        self.preempting = Preempting(self.objects, self.configuration.emulation.rules)
         self.watching = Watching(self.cluster)
         self.status = self._make_status()
         self.group_status = self._make_group_status()

@@ -174,6 +174,20 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 141340",
     ),
     Difference(
+        name="NamespaceLabelsInHints",
+        since="1.38",
+        readers=frozenset({"InterPodAffinity"}),
+        summary="Hints about pods read the labels of namespaces; a pod of an unknown namespace requeues.",
+        source="kubernetes 141953",
+    ),
+    Difference(
+        name="ShrunkNominatedNodes",
+        since="1.38",
+        readers=frozenset({"NodeResourcesFit"}),
+        summary="A nominated node that shrinks below the pod requeues the pod, which may preempt elsewhere.",
+        source="`noderesources/fit.go`, isSchedulableAfterNodeChange",
+    ),
+    Difference(
         name="QuorumOfTrees",
         since="1.38",
         readers=frozenset({"GangScheduling"}),
@@ -288,6 +302,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         rule="looks_before_binding",
         summary="A pod whose node others filled after the choice is not bound: it goes back to the queue.",
         source="`schedule_one.go`, bindingCycle",
+    ),
+    Difference(
+        name="WaitForVictims",
+        since=MEND,
+        rule="waits_until_victims_leave",
+        summary="A preemption lasts until the watch shows that its victims leave, not until their deletion.",
+        source="`framework/preemption/executor.go`, prepareCandidateAsync",
     ),
     Difference(
         name=EXACT_HINTS,

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from berth_sdk.pod import Pod
 
+from berth_host.config.host_rules import RULES_1_37, HostRules
+
 
 class LeavingPods(Protocol):
     """The pods that exist, as the watch last showed them (`cache.objects.ObjectStores`)."""
@@ -28,10 +30,14 @@ class LeavingPods(Protocol):
 
 
 class Preempting:
-    """The preemptions under way, by the uid of the preempting pod."""
+    """The preemptions under way, by the uid of the preempting pod.
 
-    def __init__(self, pods: LeavingPods) -> None:
+    `rules`: those of the version. kube-scheduler ends a preemption with the answer of the API server.
+    """
+
+    def __init__(self, pods: LeavingPods, rules: HostRules = RULES_1_37) -> None:
         self._pods = pods
+        self._waits_for_watch = rules.waits_until_victims_leave
         self._waits_for: dict[str, set[str] | None] = {}
         """Victims that have not begun to leave; None: more must be done even after they leave."""
         self.waited_for_by: dict[str, set[str]] = {}
@@ -67,7 +73,7 @@ class Preempting:
 
         If the pod were tried before that, it would find no room and preempt again.
         """
-        self._wait(uid, victims)
+        self._wait(uid, victims if self._waits_for_watch else ())
 
     def current(self, pod: Pod) -> Pod | None:
         """Return the newest record of a pod; None if the pod is gone."""

@@ -181,7 +181,7 @@ class GroupEvaluator:
 
     def never_preempts(self, root: PodGroup, pods: Iterable[Pod]) -> bool:
         """Return True if a group with these members must not evict other pods."""
-        if self._group_policy or (self._judges_trees and root.states_policy):
+        if root.states_policy if self._judges_trees else self._group_policy:
             return root.never_preempts
         return any(pod.never_preempts for pod in pods)
 

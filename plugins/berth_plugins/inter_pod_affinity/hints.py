@@ -4,12 +4,12 @@
 some changes, as kube-scheduler does, and are for a host that emulates a version.
 
 Source: `pkg/scheduler/framework/plugins/interpodaffinity/plugin.go` (isSchedulableAfterPodChange,
-isSchedulableAfterNodeChange), v1.36 and v1.37; kubernetes 139161, 141953.
+isSchedulableAfterNodeChange), v1.36 to v1.38; kubernetes 139161, 141953.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from berth_sdk.errors import SelectorError
@@ -23,6 +23,8 @@ from berth_plugins.objects.of_events import as_node, as_object, as_pod, holds_pl
 
 _NONE: Final = PodAffinity()
 _NO_LABELS: Final[Mapping[str, str]] = {}
+Matches = Callable[[Sequence[PodAffinityTerm], Pod, Mapping[str, str]], bool]
+"""Returns True if terms match a pod, whose namespace has the labels."""
 
 
 class Hints:
@@ -106,26 +108,71 @@ class Hints:
         return self._namespaces.labels_of(pod.namespace)
 
 
-def pod_helped(event: ClusterEvent, pod: Pod, *, by_any_term: bool) -> bool:
+class _UnknownNamespaceError(Exception):
+    """The labels of a namespace decide, and the namespace is not known."""
+
+
+def pod_helped(
+    event: ClusterEvent, pod: Pod, *, by_any_term: bool, namespaces: Namespaces | None = None
+) -> bool:
     """Return kube-scheduler's answer for a pod that was added, deleted or changed its labels.
 
     `by_any_term` True: anti-affinity counts where one of its terms matches, as in 1.37; False: only where all
-    of them do, as in 1.36. Namespaces have no labels here. Raises SelectorError where required terms cannot
-    be read.
+    of them do, as in 1.36. `namespaces` None: namespaces have no labels, as before 1.38; else a namespace
+    that is not known helps. Raises SelectorError where required terms cannot be read.
     """
-    matches = _in_any if by_any_term else _in_all
     known = _about_pod(event, pod)
     if isinstance(known, bool):
         return known
+    try:
+        return _pod_helped(event, pod, known, _in_any if by_any_term else _in_all, namespaces)
+    except _UnknownNamespaceError:
+        return True
+
+
+def _pod_helped(
+    event: ClusterEvent,
+    pod: Pod,
+    known: tuple[Pod, PodAffinity],
+    matches: Matches,
+    namespaces: Namespaces | None,
+) -> bool:
+    """Return the answer about another pod. Raises _UnknownNamespaceError."""
     other, wanted = known
     if event.new is None:
-        return matches(wanted.required_anti, other) or matches(_readable(other).required_anti, pod)
+        labels = _needed_labels(wanted.required_anti, (other,), namespaces)
+        if matches(wanted.required_anti, other, labels):
+            return True
+        carried = _readable(other).required_anti
+        return matches(carried, pod, _needed_labels(carried, (pod,), namespaces))
     if event.old is None:
-        return _in_all(wanted.required, other)
+        return _in_all(wanted.required, other, _needed_labels(wanted.required, (other,), namespaces))
     before = as_pod(event.old)
-    if not _in_all(wanted.required, before) and _in_all(wanted.required, other):
+    terms = (*wanted.required, *wanted.required_anti)
+    labels = _needed_labels(terms, (before, other), namespaces)
+    if not _in_all(wanted.required, before, labels) and _in_all(wanted.required, other, labels):
         return True
-    return matches(wanted.required_anti, before) and not matches(wanted.required_anti, other)
+    anti = wanted.required_anti
+    return matches(anti, before, labels) and not matches(anti, other, labels)
+
+
+def _needed_labels(
+    terms: Sequence[PodAffinityTerm], pods: Sequence[Pod], namespaces: Namespaces | None
+) -> Mapping[str, str]:
+    """Return the labels of the pods' namespace if the terms need them. Raises _UnknownNamespaceError."""
+    if namespaces is None or not any(_needs_labels(term, pod) for term in terms for pod in pods):
+        return _NO_LABELS
+    labels = namespaces.known_labels_of(pods[0].namespace)
+    if labels is None:
+        raise _UnknownNamespaceError
+    return labels
+
+
+def _needs_labels(term: PodAffinityTerm, pod: Pod) -> bool:
+    selector = term.namespace_selector
+    if not selector.requirements or pod.namespace in term.namespaces:
+        return False
+    return term.selector.matches(pod.labels)
 
 
 def node_helped(event: ClusterEvent, pod: Pod) -> bool:
@@ -170,9 +217,9 @@ def _readable(pod: Pod) -> PodAffinity:
     return stanza
 
 
-def _in_any(terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:
-    return any(term.matches(pod.namespace, pod.labels, _NO_LABELS) for term in terms)
+def _in_any(terms: Sequence[PodAffinityTerm], pod: Pod, labels: Mapping[str, str]) -> bool:
+    return any(term.matches(pod.namespace, pod.labels, labels) for term in terms)
 
 
-def _in_all(terms: Sequence[PodAffinityTerm], pod: Pod) -> bool:
-    return bool(terms) and all(term.matches(pod.namespace, pod.labels, _NO_LABELS) for term in terms)
+def _in_all(terms: Sequence[PodAffinityTerm], pod: Pod, labels: Mapping[str, str]) -> bool:
+    return bool(terms) and all(term.matches(pod.namespace, pod.labels, labels) for term in terms)

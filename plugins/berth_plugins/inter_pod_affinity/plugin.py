@@ -34,7 +34,13 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
-from berth_plugins.args.gates import ANY_ANTI_TERM_HINTS, EXACT_HINTS, EXACT_NAMESPACES, is_on
+from berth_plugins.args.gates import (
+    ANY_ANTI_TERM_HINTS,
+    EXACT_HINTS,
+    EXACT_NAMESPACES,
+    HINTS_BY_NAMESPACE,
+    is_on,
+)
 from berth_plugins.inter_pod_affinity.hints import Hints, node_helped, pod_helped
 from berth_plugins.inter_pod_affinity.index import CarriedTerms
 from berth_plugins.inter_pod_affinity.neighbours import ByKey, Neighbours, Numbers, has_label
@@ -87,6 +93,7 @@ class InterPodAffinity(Plugin):
             Hints(self._namespaces, self._carried) if is_on(args, EXACT_HINTS, default=True) else None
         )
         self._by_any_term = is_on(args, ANY_ANTI_TERM_HINTS, default=True)
+        self._hint_namespaces = self._namespaces if is_on(args, HINTS_BY_NAMESPACE, default=True) else None
 
     # --- Filter --------------------------------------------------------------------------------
 
@@ -206,7 +213,7 @@ class InterPodAffinity(Plugin):
         if self._hints is not None:
             return self._hints.may_help(event, pod)
         if event.resource == "Pod":
-            return pod_helped(event, pod, by_any_term=self._by_any_term)
+            return pod_helped(event, pod, by_any_term=self._by_any_term, namespaces=self._hint_namespaces)
         return node_helped(event, pod)
 
     # --- counting ------------------------------------------------------------------------------

@@ -97,6 +97,11 @@ class Namespaces:
         self._catch_up()
         return self._labels.get(namespace, _NO_LABELS)
 
+    def known_labels_of(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace; None for an unknown one."""
+        self._catch_up()
+        return self._labels.get(namespace)
+
     def wishes_of(self, pod: Pod) -> Work[Wishes]:
         """Return the pod's terms. Yields after each term that is read for the first time."""
         stanza = pod.pod_affinity

@@ -29,7 +29,7 @@ from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, strings
-from berth_plugins.args.gates import EXACT_HINTS, is_on
+from berth_plugins.args.gates import EXACT_HINTS, SHRUNK_NODES, is_on
 from berth_plugins.dynamic_resources.device_classes import (
     CLASS_KIND,
     CLASSES,
@@ -198,6 +198,7 @@ class NodeResourcesFit(Plugin):
         """`args`: NodeResourcesFitArgs. Raises PluginArgsError with every error in the arguments."""
         super().__init__(args, handle)
         self._exact_hints = is_on(args, EXACT_HINTS, default=True)
+        self._leaves_shrunk_nodes = is_on(args, SHRUNK_NODES, default=True)
         findings = Findings()
         self._ignored = frozenset(strings(args, "ignoredResources", "ignoredResources"))
         self._ignored_groups = frozenset(strings(args, "ignoredResourceGroups", "ignoredResourceGroups"))
@@ -275,8 +276,9 @@ class NodeResourcesFit(Plugin):
         return total // weights if weights else 0
 
     def sign_queue(self, pod: Pod) -> Hashable:
-        """Return the requested amounts."""
-        return tuple(pod.requests.items())
+        """Return the requested amounts, and the nominated node where its end may help."""
+        nominated = pod.nominated_node if self._leaves_shrunk_nodes and not pod.group_key else ""
+        return tuple(pod.requests.items()), nominated
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if room appeared: a pod was deleted or shrank, a node was added or grew, or a device
@@ -286,7 +288,10 @@ class NodeResourcesFit(Plugin):
             return _room_from_pod(event, pod)
         if event.resource == "Node":
             # The hint of 1.36 considers neither ignored resources nor resources that device classes provide.
-            return _room_from_node(event, self._demand(pod) if self._exact_hints else Demand.of(pod))
+            demand = self._demand(pod) if self._exact_hints else Demand.of(pod)
+            return _room_from_node(event, demand) or (
+                self._leaves_shrunk_nodes and _lost_nominated_node(event, pod, demand)
+            )
         return _room_from_class(event, pod)
 
     def _demand(self, pod: Pod) -> Demand:
@@ -363,6 +368,21 @@ def _room_from_node(event: ClusterEvent, demand: Demand) -> bool:
         or (name in demand.served and not after.get(name) and before.get(name, 0) > 0)
         for name in demand.names
     )
+
+
+def _lost_nominated_node(event: ClusterEvent, pod: Pod, demand: Demand) -> bool:
+    """Return True if the node to which the pod is nominated is no longer large enough, even when it is empty.
+
+    Extended resources do not count: a device plugin that restarts offers none for a moment. Members of groups
+    have no other node before their whole group has.
+    """
+    node = as_node(event.new)
+    if event.old is None or pod.group_key or pod.nominated_node != node.name:
+        return False
+    is_too_small = any(
+        name in PLAIN and amount > node.allocatable.get(name, 0) for name, amount in demand.amounts
+    )
+    return is_too_small and _fits_empty(as_node(event.old), demand)
 
 
 def _fits_empty(node: Node, demand: Demand) -> bool:
