@@ -420,10 +420,14 @@ class HostParts:
             percentage = profile.percentage_of_nodes_to_score
             if percentage is None:
                 percentage = self.configuration.scheduler.percentage_of_nodes_to_score
+            placements = profile.percentage_of_placements_to_score
+            if placements is None:
+                placements = self.configuration.scheduler.percentage_of_placements_to_score or 0
             made[profile.scheduler_name] = Profile(
                 framework,
                 Algorithm(framework, self.options.chooser, percentage, self.extenders, self.observer),
                 self.configuration.berth.cycle_budget_s,
+                placements,
             )
         return made
 

@@ -176,6 +176,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         name="NamespaceLabelsInHints",
         since="1.38",
+        mends=True,
         readers=frozenset({"InterPodAffinity"}),
         summary="Hints about pods read the labels of namespaces; a pod of an unknown namespace requeues.",
         source="kubernetes 141953",

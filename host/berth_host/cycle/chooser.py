@@ -34,6 +34,10 @@ class Chooser(Protocol):
         """Return a starting point in [0, count)."""
         ...
 
+    def order(self, count: int) -> list[int]:
+        """Return the order in which `count` equal things are tried of which not all need be tried."""
+        ...
+
 
 class SeededChooser:
     """A chooser by random numbers, the same for the same seed."""
@@ -50,9 +54,13 @@ class SeededChooser:
         """Return a random number in [0, count)."""
         return self._random.randrange(count)
 
+    def order(self, count: int) -> list[int]:
+        """Return a random order."""
+        return self._random.sample(range(count), count)
+
 
 class SmallestName:
-    """A chooser of the smallest name. All offsets are 0."""
+    """A chooser of the smallest name. All offsets are 0, and all orders stay as they are."""
 
     def pick(self, nodes: Tied) -> int:
         """Return the row with the smallest name."""
@@ -62,3 +70,7 @@ class SmallestName:
     def offset(self, count: int) -> int:
         """Return 0."""
         return 0
+
+    def order(self, count: int) -> list[int]:
+        """Return the order as it is."""
+        return list(range(count))

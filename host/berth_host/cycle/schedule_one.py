@@ -149,14 +149,22 @@ class CycleProfile(Protocol):
         """Seconds for the calls of served plugins in one scheduling cycle of one pod."""
         ...
 
+    @property
+    def placements_percentage(self) -> int:
+        """The percentage of the placements of a group that are scored, 0 for one by the number of nodes."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The plugins and the search of one schedulerName. `cycle_budget_s`: seconds for one scheduling cycle."""
+    """The plugins and the search of one schedulerName. `cycle_budget_s`: seconds for one scheduling cycle.
+    `placements_percentage`: see `CycleProfile`.
+    """
 
     framework: Framework
     algorithm: Algorithm
     cycle_budget_s: float
+    placements_percentage: int = 0
 
 
 class PodCycles:

@@ -30,6 +30,8 @@ from berth_host.metrics.points import PointTimes
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
 
+_JOINT = "/"
+"""Between the names of placements that are merged."""
 MAX_TRIES = 32
 """The most what-ifs in one call of PodGroupPostFilter."""
 
@@ -158,19 +160,23 @@ class GroupPoints:
                 client.end_cycle(record, outcome)
 
     async def run_placement_generate(
-        self, cycle: GroupCycle, parent: Placement
+        self, cycle: GroupCycle, parent: Placement, *, merges: bool = False
     ) -> Sequence[Placement] | Status:
         """Return the placements to try in `parent`; `parent` alone where no plugin divides it.
 
-        A Status is the plugin's rejection or error.
+        A Status is the plugin's rejection or error. `merges`: each plugin divides `parent`, as in 1.38, and
+        the placements are the intersections; else the first plugin that takes part does.
         """
         started_s = instant_s()
+        asked = self._asked(cycle, ExtensionPoint.PLACEMENT_GENERATE)
         found: Sequence[Placement] | Status = [parent]
-        for plugin in self._asked(cycle, ExtensionPoint.PLACEMENT_GENERATE):
-            found = await plugin.client.placement_generate(cycle, parent)
+        if merges:
+            found = await _merged(cycle, asked, parent)
+        elif asked:
+            client = asked[0].client
+            found = await client.placement_generate(cycle, parent)
             if isinstance(found, Status):
-                found = found.with_plugin(plugin.client.name)
-            break
+                found = found.with_plugin(client.name)
         code = found.code if isinstance(found, Status) else Code.SUCCESS
         self._times.at[ExtensionPoint.PLACEMENT_GENERATE][code].since(started_s)
         return found
@@ -276,6 +282,52 @@ class GroupPoints:
                 point in plugin.client.descriptor_in(cycle).points and _in_scope(plugin.client, cycle.subject)
             )
         ]
+
+
+async def _merged(
+    cycle: GroupCycle, plugins: Sequence[WeightedPlugin], parent: Placement
+) -> Sequence[Placement] | Status:
+    """Return the intersections of what each plugin makes of `parent`; see `run_placement_generate`."""
+    whole = Placement("", parent.nodes)
+    merged: Sequence[Placement] | None = None
+    for plugin in plugins:
+        client = plugin.client
+        found = await client.placement_generate(cycle, whole)
+        if not isinstance(found, Status):
+            found = _checked(found)
+        if isinstance(found, Status):
+            return found.with_plugin(client.name)
+        if _divides(found, whole):
+            merged = found if merged is None else _intersections(merged, found)
+            if not merged:
+                return Status.unschedulable("no feasible merged placements found")
+    return [parent] if merged is None else merged
+
+
+def _checked(found: Sequence[Placement]) -> Sequence[Placement] | Status:
+    """Return a plugin's placements if they can be merged with those of others, else why not."""
+    if not found:
+        return Status.unschedulable("no feasible placements found")
+    for one in found:
+        if _JOINT in one.name:
+            return Status.error(f'placement name "{one.name}" must not contain "{_JOINT}"')
+    return found
+
+
+def _divides(found: Sequence[Placement], parent: Placement) -> bool:
+    """Return True unless a plugin answered with the parent itself."""
+    return len(found) > 1 or found[0].name != parent.name or len(found[0].nodes) != len(parent.nodes)
+
+
+def _intersections(some: Sequence[Placement], others: Sequence[Placement]) -> list[Placement]:
+    """Return the intersection of each pair that has common nodes, with the nodes in the order of `some`."""
+    merged: list[Placement] = []
+    for one in some:
+        for other in others:
+            rows = np.flatnonzero(np.isin(one.nodes.slots, other.nodes.slots))
+            if len(rows):
+                merged.append(Placement(f"{one.name}{_JOINT}{other.name}", one.nodes.take(rows)))
+    return merged
 
 
 def _in_scope(client: PluginClient, group: GroupView) -> bool:

@@ -12,7 +12,7 @@ podGroupSchedulingPlacementAlgorithm), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +50,7 @@ from berth_host.queue.nominator import Nominator
 
 ALL_NODES: Final = ""
 """The name of the placement with all nodes."""
+_LEAST_PERCENTAGE: Final = 5
 REVERTED: Final = "the group's cycle gives back the nodes of a trial"
 
 
@@ -297,7 +298,7 @@ class Placements:
 
     async def _choose(self, cycle: GroupCycle, branch: Branch, parent: Placement) -> GroupStatus:
         """Try the placements of a group in `parent`, and write the best one's outcome into the tree."""
-        ran = self._points.run_placement_generate(cycle, parent)
+        ran = self._points.run_placement_generate(cycle, parent, merges=self._rules.judges_trees)
         found = await self._observer.step(cycle, AttemptStep.PLACEMENT_GENERATE, ran)
         if isinstance(found, Status):
             return GroupStatus.of(found)
@@ -306,25 +307,23 @@ class Placements:
         if not found:
             return GroupStatus(Code.UNSCHEDULABLE, "no feasible placements found")
         tried: list[_Tried] = []
-        for placement in found:
-            started_s = instant_s()
-            mark = len(self._placed)
-            record = cycle.placement(placement)
-            status = await self._fill(record, branch)
-            record.assignments = branch.assignments()
-            tried.append(_Tried(record, status, _Outcome.of(branch)))
-            self._attempt.note_trial(branch, placement, status)
-            await self._give_back(mark)
-            self._metrics.placement_tried(
-                self.framework.profile,
-                feasible=status.is_success,
-                seconds=instant_s() - started_s,
-                entity=branch.entity,
-            )
-            if status.is_error:
+        feasible: list[_Tried] = []
+        order, limit = self._search(found)
+        nominated = self._nominated(branch, found)
+        if nominated is not None:
+            order = [nominated, *(place for place in order if place != nominated)]
+        for place in order:
+            one = await self._try_placement(cycle, branch, found[place])
+            if one.status.is_error:
                 self._rules.after_error(branch)
-                return status
-        feasible = [one for one in tried if one.status.is_success]
+                return one.status
+            tried.append(one)
+            if place != nominated:
+                feasible += [one] if one.status.is_success else []
+            elif one.status.is_success and _is_any_placed(branch.members):
+                return one.status
+            if len(feasible) >= limit:
+                break
         if not feasible:
             tried[0].outcome.restore()
             return self._rules.without_placement(tried[0].status, len(found))
@@ -338,9 +337,55 @@ class Placements:
         chosen.outcome.restore()
         return chosen.status
 
+    async def _try_placement(self, cycle: GroupCycle, branch: Branch, placement: Placement) -> _Tried:
+        """Try one placement, and give back what was placed in it."""
+        started_s = instant_s()
+        mark = len(self._placed)
+        record = cycle.placement(placement)
+        status = await self._fill(record, branch)
+        record.assignments = branch.assignments()
+        one = _Tried(record, status, _Outcome.of(branch))
+        self._attempt.note_trial(branch, placement, status)
+        await self._give_back(mark)
+        self._metrics.placement_tried(
+            self.framework.profile,
+            feasible=status.is_success,
+            seconds=instant_s() - started_s,
+            entity=branch.entity,
+        )
+        return one
+
+    def _search(self, found: Sequence[Placement]) -> tuple[list[int], int]:
+        """Return in which order placements are tried, and how many feasible ones are enough."""
+        count = limit = len(found)
+        if self._rules.judges_trees:
+            is_scored = self._points.has(ExtensionPoint.PLACEMENT_SCORE)
+            limit = self._wanted(found) if is_scored else 1
+        shuffles = limit < count
+        return self._profile.algorithm.chooser.order(count) if shuffles else list(range(count)), limit
+
+    def _wanted(self, found: Sequence[Placement]) -> int:
+        """Return how many feasible placements are enough, by percentageOfPlacementsToScore."""
+        percentage = self._profile.placements_percentage
+        if not percentage:
+            nodes = sum(len(one.nodes) for one in found)
+            percentage = max(_LEAST_PERCENTAGE, 100 - nodes * 9 // 500)
+        return max(1, len(found) * percentage // 100)
+
+    def _nominated(self, branch: Branch, found: Sequence[Placement]) -> int | None:
+        """Return the placement that a root group tries before all others: the only one with nodes that its
+        members are nominated to.
+        """
+        if not self._rules.judges_trees or self._attempt.tree.group.is_composite:
+            return None
+        names = {member.pod.nominated_node for member in branch.members} - {""}
+        slots = self.snapshot.nodes.slots_of(names)
+        places = [place for place, one in enumerate(found) if np.isin(one.nodes.slots, slots).any()]
+        return places[0] if len(places) == 1 else None
+
     def _places_anyone(self, tree: Branch) -> bool:
         members = tree.placed_members() if self._rules.judges_trees else tree.all_members()
-        return any(one.result is not None and not one.is_deleted for one in members)
+        return _is_any_placed(members)
 
     def _best(self, totals: NDArray[np.int64], names: Sequence[str]) -> int:
         """Return the position of the best placement; the Chooser breaks ties."""
@@ -537,6 +582,10 @@ class Placements:
         inside = np.zeros(len(nodes), dtype=np.bool_)
         inside[rows] = True
         return _Nodes(rows, np.searchsorted(rows, order[inside[order]]))
+
+
+def _is_any_placed(members: Iterable[Member]) -> bool:
+    return any(one.result is not None and not one.is_deleted for one in members)
 
 
 def _goes_on(status: GroupStatus) -> bool:

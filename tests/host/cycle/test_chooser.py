@@ -25,3 +25,10 @@ def test_without_a_seed_the_drawn_one_is_logged() -> None:
 def test_smallest_name_wins_whatever_the_order() -> None:
     assert SmallestName().pick(table_of("n10", "n1", "n2")) == 1
     assert SmallestName().offset(9) == 0
+    assert SmallestName().order(3) == [0, 1, 2]
+
+
+def test_random_order_has_each_thing_once() -> None:
+    chooser = SeededChooser(7)
+    orders = {tuple(chooser.order(3)) for _ in range(100)}
+    assert orders == {(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)}

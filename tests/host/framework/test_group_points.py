@@ -133,6 +133,63 @@ async def test_generated_placements_are_rows_of_the_parent_in_its_order() -> Non
     assert [(one.name, one.nodes.names) for one in found] == [("b", ["n3", "n1"]), ("a", ["n2", "n0"])]
 
 
+def divides(name: str, **rows: Sequence[int]) -> object:
+    """Return a plugin that divides all nodes into placements: their names, and the rows of each."""
+
+    def divide(parent: Placement) -> list[Placement]:
+        return [Placement(key, parent.nodes.take(list(some))) for key, some in rows.items()]
+
+    return says(name, placement_generate=divide)
+
+
+async def merged(*plugins: object) -> list[tuple[str, list[str]]] | tuple[Code, str, str]:
+    ran = framework_of(list(plugins)).groups.run_placement_generate(
+        group_cycle(), Placement("above", NODES), merges=True
+    )
+    found = await ran
+    if isinstance(found, Status):
+        return found.code, found.plugin, found.message
+    return [(one.name, one.nodes.names) for one in found]
+
+
+async def test_placements_of_several_plugins_are_intersected() -> None:
+    by_rack = divides("Racks", a=[0, 1], b=[3, 2])
+    whole = says("Whole", placement_generate=lambda parent: [parent])
+    by_kind = divides("Kinds", x=[1, 2, 3], y=[0])
+    assert await merged(by_rack) == [("a", ["n0", "n1"]), ("b", ["n2", "n3"])]
+    assert await merged(whole, by_rack, by_kind) == [("a/x", ["n1"]), ("a/y", ["n0"]), ("b/x", ["n2", "n3"])]
+    assert await merged(whole) == await merged() == [("above", NODES.names)]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "answer"),
+    [
+        pytest.param(
+            [divides("Some", a=[0]), divides("Others", b=[1])],
+            (Code.UNSCHEDULABLE, "", "no feasible merged placements found"),
+            id="nothing in common",
+        ),
+        pytest.param(
+            [divides("Some", a=[0]), divides("None")],
+            (Code.UNSCHEDULABLE, "None", "no feasible placements found"),
+            id="nothing",
+        ),
+        pytest.param(
+            [divides("Some", **{"a/b": [0]})],
+            (Code.ERROR, "Some", 'placement name "a/b" must not contain "/"'),
+            id="ambiguous name",
+        ),
+        pytest.param(
+            [divides("Some", a=[0]), says("Broken", placement_generate=Status.error("no key"))],
+            (Code.ERROR, "Broken", "no key"),
+            id="error",
+        ),
+    ],
+)
+async def test_placements_that_cannot_be_merged_end_the_cycle(plugins: list[object], answer: object) -> None:
+    assert await merged(*plugins) == answer
+
+
 async def test_rejection_of_placement_generate_names_its_plugin() -> None:
     framework = framework_of([says("Divider", placement_generate=Status.error("no topology domain"))])
     status = await framework.groups.run_placement_generate(group_cycle(), Placement("", NODES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from berth_host.cache.objects import ObjectStores
+from berth_host.config.host_rules import RULES_1_37
 from berth_host.preemption.evicting_pods import Preempting
 from berth_sdk.pod import Pod
 from berth_sdk.testing import make_pod
@@ -28,6 +29,14 @@ def test_a_pod_is_held_back_until_the_watch_shows_that_its_victims_leave() -> No
     pods.remove_pod(first)
     assert "uid" in preempting
     pods.put_pod(replace(last, terminating=True))
+    assert "uid" not in preempting
+
+
+def test_emulating_a_version_the_preemption_ends_with_the_deletion() -> None:
+    pods = ObjectStores()
+    preempting = Preempting(pods, replace(RULES_1_37, waits_until_victims_leave=False))
+    preempting.begin("uid")
+    preempting.deleted("uid", (put(pods, "first"), put(pods, "last")))
     assert "uid" not in preempting
 
 

@@ -58,6 +58,9 @@ class OneOffset:
     def offset(self, count: int) -> int:
         return self.start % count
 
+    def order(self, count: int) -> list[int]:
+        return list(range(count))
+
 
 class Everybody:
     """Every pod exists, and none is preempting."""

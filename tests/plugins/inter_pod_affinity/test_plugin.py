@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -393,6 +394,24 @@ async def test_emulating_1_37_has_the_hints_of_any_term(
 ) -> None:
     emulating = Plug(InterPodAffinity, args={"featureGates": {"ExactQueueingHints": False}})
     assert await ask.hint(emulating, event, pod) is want
+
+
+@pytest.mark.parametrize(
+    ("off", "want"),
+    [
+        pytest.param((), True, id="1.38: a namespace that is not known"),
+        pytest.param(("NamespaceLabelsInHints",), False, id="1.37: no labels"),
+    ],
+)
+async def test_emulated_hints_read_the_labels_of_namespaces_since_1_38(
+    ask: Ask, off: Sequence[str], want: bool
+) -> None:
+    gates = dict.fromkeys(("ExactQueueingHints", *off), False)
+    emulating = Plug(InterPodAffinity, args={"featureGates": gates})
+    by_team = term(DB, namespaceSelector={"matchLabels": {"team": "a"}})
+    waiting = make_pod("web", uid="web", affinity=near(by_team))
+    assert await ask.hint(emulating, added(on_node(DB, namespace="x")), waiting) is want
+    assert not await ask.hint(emulating, added(on_node(WEB, namespace="x")), waiting)
 
 
 async def test_unreadable_required_terms_make_the_hint_raise() -> None:

@@ -254,6 +254,24 @@ async def test_hint_for_changes_of_nodes(ask: Ask, old: Node | None, new: Node, 
     assert await ask.hint(PLUG, event, WAITING) is want
 
 
+@pytest.mark.parametrize(
+    ("new", "want"),
+    [
+        pytest.param(make_node("a", cpu=1, allocatable={GPU: 1}), True, id="too small"),
+        pytest.param(make_node("b", cpu=1, allocatable={GPU: 1}), False, id="another node"),
+        pytest.param(make_node("a", cpu=3, allocatable={GPU: 1}), False, id="large enough"),
+        pytest.param(make_node("a", cpu=4), False, id="devices may come back"),
+    ],
+)
+async def test_nominated_node_that_shrank_requeues_since_1_38(ask: Ask, new: Node, want: bool) -> None:
+    old = make_node(new.name, cpu=4, allocatable={GPU: 1})
+    event = ClusterEvent(resource="Node", action="update.allocatable", old=old, new=new)
+    nominated = make_pod("web", cpu=2, requests={GPU: 1, "memory": 0}, nominated="a")
+    assert await ask.hint(PLUG, event, nominated) is want
+    before = Plug(NodeResourcesFit, args={"featureGates": {"ShrunkNominatedNodes": False}})
+    assert not await ask.hint(before, event, nominated)
+
+
 async def test_pod_without_requests_waits_only_for_room_for_pods(ask: Ask) -> None:
     event = ClusterEvent(
         resource="Node", action="update", old=make_node("a", cpu=1), new=make_node("a", cpu=2)
