@@ -48,6 +48,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.questions.fit": "host/questions/test_questions.py",
         "berth_host.cycle.attempt": "host/cycle/test_schedule_one.py",
         "berth_host.groups.group_attempt": "host/groups/test_schedule_group.py",
+        "berth_host.groups.group_rules": "host/groups/test_schedule_group.py",
         "berth_host.groups.placements": "host/groups/test_schedule_group.py",
         "berth_host.observers.attempt_traces": "host/tracing/test_tracing.py",
         "berth_host.preemption.cross_node_units": "host/preemption/test_units.py",
