@@ -68,8 +68,8 @@ async def test_pods_outside_do_not_fail_while_the_plugin_is_gone_and_those_insid
             for number in range(20):
                 world.server.create(pod(f"plain-{number}"))
             world.server.create(pod("gpu-2", labels=GPU))
-            await world.settle()
-            assert all(world.node_of(f"plain-{number}") for number in range(20))
+            await in_time(lambda: all(world.node_of(f"plain-{number}") for number in range(20)))
+            await in_time(lambda: world.message_of("gpu-2"))
             assert not world.node_of("gpu-2")
             assert 'plugin "Raw" is not attached' in world.message_of("gpu-2")
             await plugin.start()
