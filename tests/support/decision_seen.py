@@ -34,17 +34,20 @@ class Seen:
     filter: dict[str, Json] = field(default_factory=dict)
     framework: PreFilterOutcome | None = None
     combined: NodeStatuses | None = None
-    searched: Cycle | None = None
+    feasible: list[int] | None = None
+    """The rows of the feasible nodes; None: no search has ended. The record of a bound pod drops them."""
+    of_search: bool = False
+    """True if `combined` has the verdicts of the search itself."""
     chosen: ScheduleResult | None = None
     scores: ScoreTable | None = None
 
     def shown(self, brief: bool) -> Json:
         """In the format of the records."""
-        if self.nodes is None or self.framework is None or self.searched is None:
+        if self.nodes is None or self.framework is None or self.feasible is None:
             return {}
         status = self.framework.status
         names = self.nodes.names
-        feasible = sorted(names[row] for row in self.searched.feasible.tolist())
+        feasible = sorted(names[row] for row in self.feasible)
         result: Json = {"feasible": feasible, "best": []}
         result["frameworkPreFilter"] = shown_status(status, signed=False)
         if status.is_success and self.framework.eligible is not None:
@@ -63,11 +66,11 @@ class Seen:
     def _combined(self, feasible: list[str]) -> Json:
         """Return the verdicts on the nodes that did not pass; none when PreFilter ended the search."""
         statuses = self.combined
-        if statuses is None or self.searched is None:
+        if statuses is None:
             return {}
         names = statuses.table.names
         rejected = [names[row] for row in np.flatnonzero(statuses.groups).tolist()]
-        if statuses is self.searched.statuses:
+        if self.of_search:
             # Nodes outside a PreFilter's subset were not asked about and have the common status.
             rejected = sorted(set(names) - set(feasible))
         return {name: shown_status(statuses.status_of(name), signed=True) for name in rejected}
@@ -90,12 +93,12 @@ class WatchedAlgorithm(Algorithm):
         other = _another(cycle)
         seen.framework = await self.framework.run_pre_filter(other)
         found = await super().find_feasible(cycle, search)
-        seen.searched = cycle
+        seen.feasible = cycle.feasible.tolist()
         if seen.framework.status.is_success:
-            seen.combined = cycle.statuses
+            seen.combined, seen.of_search = cycle.statuses, True
             if cycle.feasible.tolist() == [cycle.nodes.position(cycle.pod.nominated_node)]:
                 # The search ended at the nominated node; the record has the verdicts on all of them.
-                seen.combined = NodeStatuses(cycle.nodes)
+                seen.combined, seen.of_search = NodeStatuses(cycle.nodes), False
                 rows = np.arange(len(cycle.nodes))
                 await self.framework.run_filter(other, seen.combined, rows, cycle.nominated)
         self.framework.end_cycle(other, CycleEnd.ABORTED)
