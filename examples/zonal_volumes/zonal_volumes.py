@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from berth_sdk import (
@@ -35,6 +34,7 @@ from berth_sdk import (
     Pod,
     PreBindResult,
     QuantityError,
+    Reservations,
     Status,
 )
 from berth_sdk.quantity import whole_value
@@ -45,10 +45,9 @@ ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class Promise(NamedTuple):
-    """The room that one cycle holds: `size` bytes in `zone`, for the pod `uid`."""
+    """The room that one cycle holds for its pod: `size` bytes in `zone`."""
 
     zone: str
-    uid: str
     size: int
 
 
@@ -69,9 +68,9 @@ class Zones:
         """Return the bytes of each volume of a zone, by the uid of its pod."""
         return {item.name: item.stat().st_size for item in (self.root / zone).iterdir()}
 
-    def make(self, promise: Promise) -> Path:
+    def make(self, promise: Promise, uid: str) -> Path:
         """Make a volume, or keep the one that is there. Raises OSError, with nothing made."""
-        path = self.path(promise.zone, promise.uid)
+        path = self.path(promise.zone, uid)
         made = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.posix_fallocate(made, 0, promise.size)
@@ -111,8 +110,8 @@ class ZonalVolumes(Plugin):
             raise PluginArgsError(f"capacity: {err}") from err
         except OSError as err:
             raise PluginArgsError(f"root: {err}") from err
-        self._promises: dict[str, Promise] = {}
-        self._lock = Lock()
+        # No `read`: the volumes of pods on nodes are on the disk.
+        self._promises = Reservations[Promise](handle, load=_promise_of)
 
     # --- the scheduling cycle ----------------------------------------------------------------------
 
@@ -153,11 +152,7 @@ class ZonalVolumes(Plugin):
         zone = node.labels.get(ZONE, "") if node is not None else ""
         if zone not in self._zones.capacity:
             return Status.unschedulable("the node has left its zone")
-        promise = Promise(zone, pod.uid, size)
-        with self._lock:
-            self._promises[state.cycle_id] = promise
-        # Another process of this plugin can go on with it, or take it back.
-        state.token = json.dumps(promise).encode()
+        self._promises.take(state, pod, node_name, lambda _: Promise(zone, size))
         return Status.success()
 
     # --- the binding cycle -------------------------------------------------------------------------
@@ -166,15 +161,15 @@ class ZonalVolumes(Plugin):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
         """Make the volume, and write its path to the pod."""
-        promise = self._promises.get(state.cycle_id)
-        if promise is None:
+        held = self._promises.get(state.cycle_id)
+        if held is None:
             return Status.success()
         if patched:
             return Status.error(f"the path of the volume could not be written: {patched[0].message}")
         try:
-            path = self._zones.make(promise)
+            path = self._zones.make(held.value, pod.uid)
         except OSError as err:
-            return Status.unschedulable(f"no volume could be made in {promise.zone}: {err.strerror}")
+            return Status.unschedulable(f"no volume could be made in {held.value.zone}: {err.strerror}")
         told = ObjectPatch(
             resource="pods", ref=pod.ref, merge_patch={"metadata": {"annotations": {PATH: str(path)}}}
         )
@@ -182,21 +177,17 @@ class ZonalVolumes(Plugin):
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Forget the promise: from now on the pod on its node holds the volume."""
-        with self._lock:
-            self._promises.pop(state.cycle_id, None)
+        self._promises.give_back(state)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Take the volume back, and the room."""
-        with self._lock:
-            promise = self._promises.pop(state.cycle_id, None) or _promise_of(state.token)
+        promise = self._promises.give_back(state)
         if promise is not None:
-            self._zones.remove(promise.zone, promise.uid)
+            self._zones.remove(promise.zone, pod.uid)
 
-    def reconcile(self, live: Sequence[LiveReservation]) -> None:
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
         """Hold what the cycles of `live` were promised; `_free` removes what belongs to nobody."""
-        promises = {item.state.cycle_id: _promise_of(item.state.token) for item in live}
-        with self._lock:
-            self._promises = {cycle_id: found for cycle_id, found in promises.items() if found is not None}
+        return self._promises.take_over(live)
 
     # --- plumbing ----------------------------------------------------------------------------------
 
@@ -204,16 +195,15 @@ class ZonalVolumes(Plugin):
         """Return the free bytes of each zone. Remove the volumes of pods that are neither on a node nor being
         bound: those of deleted pods, and of cycles that ended while this plugin was away.
         """
-        with self._lock:
-            promised = {promise.uid: promise for promise in self._promises.values()}
-            return {zone: self._free_in(zone, nodes, promised) for zone in self._zones.capacity}
+        promised = {one.pod.uid: one.value for _, one in self._promises.items()}
+        return {zone: self._free_in(zone, nodes, promised) for zone in self._zones.capacity}
 
     def _free_in(self, zone: str, nodes: NodeTable, promised: Mapping[str, Promise]) -> int:
-        held = {promise.uid: promise.size for promise in promised.values() if promise.zone == zone}
+        held = {uid: promise.size for uid, promise in promised.items() if promise.zone == zone}
         for uid, size in self._zones.volumes(zone).items():
             if uid in held:
                 continue
-            if _is_there(uid, nodes, promised):
+            if uid not in promised and nodes.whole.pods.position(uid) is not None:
                 held[uid] = size
             else:
                 with suppress(OSError):  # it still takes room then, and the next cycle tries again
@@ -221,9 +211,10 @@ class ZonalVolumes(Plugin):
         return self._zones.capacity[zone] - sum(held.values())
 
 
-def _is_there(uid: str, nodes: NodeTable, promised: Collection[str]) -> bool:
-    return uid not in promised and nodes.whole.pods.position(uid) is not None
-
-
-def _promise_of(token: bytes | None) -> Promise | None:
-    return Promise(*json.loads(token)) if token else None
+def _promise_of(token: bytes) -> Promise:
+    """Return the promise in a cycle's token. Raises ValueError for that of another version of the plugin."""
+    match json.loads(token):
+        case [str(zone), int(size)]:
+            return Promise(zone, size)
+        case _:
+            raise ValueError("no promise in the token")

@@ -19,7 +19,7 @@ from berth_gpu_share.requests import (
     GpuRequest,
     read_indices,
 )
-from berth_sdk import CycleState, LiveReservation, PluginArgsError, Pod, Status, Verdicts
+from berth_sdk import CycleState, LiveReservation, PluginArgsError, Pod, Reservations, Status, Verdicts
 from berth_sdk.status import Code
 from berth_sdk.testing import PluginHost, make_node, make_pod, make_table
 from hypothesis import given
@@ -316,17 +316,40 @@ def test_reservations_are_restored_from_tokens_and_unreadable_ones_are_lost() ->
 
 
 def test_unreserve_of_an_older_attempt_keeps_a_newer_reservation() -> None:
-    ledger = Ledger()
-    ledger.reserve("u", Placement((1,), 500, "new"))
-    ledger.release("u", "old")
-    ledger.release("other", "new")
-    assert ledger.reserved.keys() == {"u"}
-    ledger.release("u", "new")
-    assert not ledger.reserved
+    cluster = host(gpu_node("a", 2))
+    pod = gpu_pod("p", 700, index=1)
+    older, newer = cluster.attempt(pod), cluster.attempt(pod)
+    assert older.reserve("a").is_success
+    assert newer.reserve("a").is_success
+    older.unreserve("a")
+    other = cluster.attempt(gpu_pod("other", 700))
+    other.unreserve("a")
+    cluster.put_pod(pod.on_node("a"))  # assumed, with the annotation of an earlier attempt
+    assert other.reserve("a").is_success
+    assert json.loads(other.state.token or b"")["gpus"] == [1]
+    newer.unreserve("a")
+    cluster.put_pod(gpu_pod("p", 100, index=1).on_node("a"))
+    last = cluster.attempt(gpu_pod("last", 1000))
+    assert last.reserve("a").is_success
+    assert json.loads(last.state.token or b"")["gpus"] == [0]
+
+
+def test_gpus_of_a_bound_pod_are_given_once_while_the_snapshot_is_held_back() -> None:
+    cluster = host(gpu_node("a", 2))
+    first, second, third = (cluster.attempt(gpu_pod(name, 1000)) for name in ("first", "second", "third"))
+    with cluster.hold_snapshot():
+        assert first.place("a").is_success
+        assert second.place("a").is_success
+        assert not third.reserve("a").is_success
+    assert sorted(one.pod.annotations[GPU_INDEX] for one in (first, second)) == ["0", "1"]
+    assert not third.reserve("a").is_success
+    cluster.remove_pod(first.pod)
+    assert third.place("a").is_success
+    assert third.pod.annotations[GPU_INDEX] == first.pod.annotations[GPU_INDEX]
 
 
 def test_node_with_a_negative_number_of_gpus_has_none() -> None:
-    ledger = Ledger()
+    ledger = Ledger(Reservations[Placement](host().handle))
     ledger.update(make_table([gpu_node("a", 2), gpu_node("b", -1), gpu_node("c", 0)]))
     assert ledger.gpu_count.tolist() == [2, 0, 0]
     assert ledger.free.tolist() == [[1000, 0, 0], [1000, 0, 0]]

@@ -60,9 +60,10 @@ class GroupVolumes(example("zonal_volumes/zonal_volumes.py").ZonalVolumes):  # t
         super().unreserve(state, pod, node_name)
         self._write_promised()
 
-    def reconcile(self, live: Sequence[LiveReservation]) -> None:
-        super().reconcile(live)
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
+        lost: Sequence[LiveReservation] = super().reconcile(live)
         self._write_promised()
+        return lost
 
     def _note(self, what: str, state: CycleState, pod: Pod) -> None:
         with self._notes, (self._folder / "journal").open("a") as file:
@@ -72,5 +73,5 @@ class GroupVolumes(example("zonal_volumes/zonal_volumes.py").ZonalVolumes):  # t
         """Write the uids of the pods by reservation, whole or not at all."""
         part = self._folder / "promised.part"
         with self._notes:
-            part.write_text(json.dumps({key: one.uid for key, one in dict(self._promises).items()}))
+            part.write_text(json.dumps({key: one.pod.uid for key, one in self._promises.items()}))
             part.rename(self._folder / "promised.json")

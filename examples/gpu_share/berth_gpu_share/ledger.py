@@ -1,18 +1,18 @@
 """The free part of every GPU of every node, in columns that follow the snapshot.
 
 The snapshot has the pods of each node, reserved ones included. The annotation of a pod has the numbers of its
-GPUs. For a reservation whose annotation is not written yet, the ledger has them. So each pod counts once, on
+GPUs. While a cycle holds GPUs for the pod, the plugin's `Reservations` has them. So each pod counts once, on
 the node where the snapshot has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from berth_sdk import NodeTable, Pod, PodTable
+from berth_sdk import NodeTable, Pod, PodTable, Reservations
 from numpy.typing import NDArray
 
 from berth_gpu_share.requests import (
@@ -27,8 +27,6 @@ from berth_gpu_share.requests import (
 
 MAX_GPUS: Final = 64
 """The maximum of GPUs of one node. The plugin does not use more."""
-SWEEP_AT: Final = 64
-"""The number of reservations that starts a sweep: this many, or twice as many as after the last sweep."""
 MAX_KEPT: Final = 256
 """The number of kinds of requests whose fit is cached."""
 MAX_MOVED: Final = 8192
@@ -36,13 +34,10 @@ MAX_MOVED: Final = 8192
 
 
 class Placement(NamedTuple):
-    """The GPUs of a pod: `milli` of each of `indices`. `cycle_id`: of the reservation; empty: the GPUs are
-    from an annotation.
-    """
+    """The GPUs of a pod: `milli` of each of `indices`."""
 
     indices: tuple[int, ...]
     milli: int
-    cycle_id: str = ""
 
 
 @dataclass(slots=True)
@@ -57,32 +52,20 @@ class Ledger:
     """The free GPUs. `free` is int64[GPUs, slots], in milli, 0 where a node has no such GPU. `gpu_count` is
     int64[slots].
 
-    Slots are `NodeTable.slots`. There is one row per GPU, so that numpy runs along the nodes. Any thread may
-    add or drop a reservation.
+    Slots are `NodeTable.slots`. There is one row per GPU, so that numpy runs along the nodes. `held`: the
+    plugin's reservations. They count from the next snapshot on, which has the pod on its node.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: Reservations[Placement]) -> None:
         self.free: NDArray[np.int64] = np.zeros((1, 0), dtype=np.int64)
         self.gpu_count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._generation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._whole: NodeTable | None = None
         self._pods: PodTable | None = None
-        self.reserved: dict[str, Placement] = {}
-        self._sweep_at = SWEEP_AT
+        self._held = held
+        self._reserved: Mapping[str, Placement] = {}
         self._moved: list[int] = []
         self._fits: dict[tuple[int, int], Fit] = {}
-
-    # --- reservations ------------------------------------------------------------------------------
-
-    def reserve(self, uid: str, placement: Placement) -> None:
-        """Store the GPUs of a pod. They count from the next snapshot on, which has the pod on its node."""
-        self.reserved[uid] = placement
-
-    def release(self, uid: str, cycle_id: str) -> None:
-        """Drop this reservation, but not a later one of the same pod."""
-        found = self.reserved.get(uid)
-        if found is not None and found.cycle_id == cycle_id:
-            self.reserved.pop(uid, None)
 
     # --- following the snapshot --------------------------------------------------------------------
 
@@ -92,6 +75,7 @@ class Ledger:
         if whole is self._whole:  # no change: any change makes another table
             return
         self._whole = whole
+        self._reserved = {one.pod.uid: one.value for _, one in self._held.items()}
         if whole.pods is not self._pods:  # another snapshot: generations start again
             self._pods = whole.pods
             self._generation = np.zeros(0, dtype=np.int64)
@@ -104,8 +88,6 @@ class Ledger:
         if len(self._moved) > MAX_MOVED:
             self._moved.clear()
             self._fits.clear()
-        if len(self.reserved) >= self._sweep_at:
-            self._sweep(whole.pods)
 
     def placement(self, pod: Pod, gpu_count: int) -> Placement | None:
         """Return the GPUs of a pod on a node. None: the pod has no GPU. Unknown GPUs: all of the node's, to
@@ -117,12 +99,13 @@ class Ledger:
             return Placement(tuple(range(gpu_count)), WHOLE)
         if request is None:
             return None
-        if self._pods is not None and self._pods.is_assumed(pod.uid):
-            # Only reserved: an annotation of the pod may be from an earlier attempt.
-            reserved = self.reserved.get(pod.uid)
-            return reserved or Placement(tuple(range(gpu_count)), request.milli)
-        self.reserved.pop(pod.uid, None)  # bound, with its annotation
-        indices = read_indices(pod.annotations.get(GPU_INDEX, ""), request.count, gpu_count)
+        reserved = self._reserved.get(pod.uid)
+        if reserved is not None:
+            return reserved
+        # The annotation of a pod that is only reserved, for another profile, may be from an earlier attempt.
+        is_assumed = self._pods is not None and self._pods.is_assumed(pod.uid)
+        told = "" if is_assumed else pod.annotations.get(GPU_INDEX, "")
+        indices = read_indices(told, request.count, gpu_count)
         return Placement(tuple(range(gpu_count)) if indices is None else indices, request.milli)
 
     # --- choosing ----------------------------------------------------------------------------------
@@ -195,15 +178,6 @@ class Ledger:
                 for index in placement.indices:
                     free[index] -= placement.milli
         self.free[:, node.index] = free
-
-    def _sweep(self, pods: PodTable) -> None:
-        """Drop pods that are no longer reserved. Rarely called, so that the cost of a call depends on the
-        changes alone.
-        """
-        for uid in list(self.reserved):
-            if not pods.is_assumed(uid):  # bound, or no longer on its node
-                self.reserved.pop(uid, None)
-        self._sweep_at = max(SWEEP_AT, 2 * len(self.reserved))
 
     def _grow(self, slots: int) -> None:
         more = slots - len(self._generation)

@@ -34,6 +34,7 @@ from berth_sdk import (
     PodSensitivity,
     PreBindResult,
     PreFlightResult,
+    Reservations,
     ReserveResult,
     Scenarios,
     ScoreNormalization,
@@ -74,7 +75,9 @@ class GpuShare(Plugin):
         super().__init__(args, handle)
         if args:
             raise PluginArgsError(f"{next(iter(args))}: GpuShare takes no arguments")
-        self._ledger = Ledger()
+        # No `read`: the ledger reads the pods of the nodes that changed, and of no others.
+        self._held = Reservations[Placement](handle, dump=_write_token, load=_read_token)
+        self._ledger = Ledger(self._held)
 
     # --- the scheduling cycle ----------------------------------------------------------------------
 
@@ -133,30 +136,19 @@ class GpuShare(Plugin):
         if position is None:
             return Status.unschedulable(f"node {node_name} no longer exists")
         indices = self._ledger.choose(self._ledger.free[:, nodes.slots[position]], request)
-        if indices is None:
+        chosen = None if indices is None else Placement(indices, request.milli)
+        placement = self._held.take(state, pod, node_name, lambda _: chosen)
+        if placement is None:
             return Status.unschedulable(_too_little(request))
-        self._ledger.reserve(pod.uid, Placement(indices, request.milli, state.cycle_id))
-        state.token = json.dumps({"gpus": indices, "milli": request.milli}).encode()
-        return ReserveResult(Status.success(), pre_bind=_annotation(pod, indices))
+        return ReserveResult(Status.success(), pre_bind=_annotation(pod, placement))
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Give the GPUs back."""
-        self._ledger.release(pod.uid, state.cycle_id)
+        self._held.give_back(state)
 
     def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
         """Restore every reservation that the host holds for this plugin, from its token."""
-        lost = []
-        for item in live:
-            token = item.state.token
-            if token is None:
-                continue  # a pod without GPUs
-            try:
-                placement = _read_token(token, item.state.cycle_id)
-            except (ValueError, KeyError, TypeError):
-                lost.append(item)  # from another version of the plugin
-            else:
-                self._ledger.reserve(item.pod.uid, placement)
-        return lost
+        return self._held.take_over(live)
 
     # --- the binding cycle -------------------------------------------------------------------------
 
@@ -171,7 +163,7 @@ class GpuShare(Plugin):
         if patched:
             failed = patched[-1]
             return Status.error(f"annotation {GPU_INDEX}: {failed.outcome.name.lower()}: {failed.message}")
-        return _annotation(pod, _read_token(state.token, state.cycle_id).indices)
+        return _annotation(pod, self._held[state.cycle_id].value)
 
     # --- plumbing ----------------------------------------------------------------------------------
 
@@ -197,12 +189,20 @@ def _too_little(request: GpuRequest) -> str:
     return f"{who} {request.milli} of {WHOLE} free"
 
 
-def _annotation(pod: Pod, indices: tuple[int, ...]) -> PreBindResult:
-    change = {"metadata": {"annotations": {GPU_INDEX: write_indices(indices)}}}
+def _annotation(pod: Pod, placement: Placement) -> PreBindResult:
+    change = {"metadata": {"annotations": {GPU_INDEX: write_indices(placement.indices)}}}
     patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=change)
     return PreBindResult(Status.success(), (patch,), done_when_applied=True)
 
 
-def _read_token(token: bytes, cycle_id: str) -> Placement:
-    told = json.loads(token)
-    return Placement(tuple(map(int, told["gpus"])), int(told["milli"]), cycle_id)
+def _write_token(placement: Placement) -> bytes:
+    return json.dumps({"gpus": placement.indices, "milli": placement.milli}).encode()
+
+
+def _read_token(token: bytes) -> Placement:
+    """Return what `_write_token` wrote. Raises ValueError for the token of another version of the plugin."""
+    match json.loads(token):
+        case {"gpus": [*indices], "milli": int(milli)} if all(isinstance(index, int) for index in indices):
+            return Placement(tuple(indices), milli)
+        case _:
+            raise ValueError("no GPUs in the token")
