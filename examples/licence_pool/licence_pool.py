@@ -1,7 +1,4 @@
-"""LicencePool: a pod with the label `licence` gets one of `licences`, which a server outside activates.
-
-PUT `server`/3 activates licence 3: 200 says that it is active, 202 that it will be.
-"""
+"""LicencePool: a pod with the label `licence` gets one of `licences`, which a server outside activates."""
 
 from typing import Any
 from urllib.request import Request, urlopen
@@ -12,7 +9,7 @@ LICENCE = "example.com/licence"
 
 
 class LicencePool(Plugin):
-    """Holds a licence from Reserve on. The annotation of the pod holds it from the binding on."""
+    """A pool of licences. PUT `server`/3 activates licence 3. 200: it is active; 202: it will be."""
 
     depends_on = DependsOn.OTHER
     needs = (Need.nodes(), Need.pods(annotation_prefixes=(LICENCE,)))
@@ -36,6 +33,10 @@ class LicencePool(Plugin):
         told = {"metadata": {"annotations": {LICENCE: licence}}}
         patch = ObjectPatch(resource="pods", ref=pod.ref, merge_patch=told)
         return PreBindResult(Status.success(), (patch,), done_when_applied=True)
+
+    def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
+        self.held.give_back(state)  # from now on, the annotation of the pod holds the licence
+        self.handle.requeue(reason="a licence may be free")  # if the pod was deleted before this call
 
     def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
         self.held.give_back(state)

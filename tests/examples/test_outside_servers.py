@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from berth_host.cycle.bound_ends import READ_BACK_S
 from berth_sdk import CycleState, LiveReservation, PluginArgsError
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.testing import PluginHost, make_node, make_pod
 from support.examples import EXAMPLES, example
+from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess
 from support.waiting import until
@@ -74,7 +77,9 @@ def outside() -> Iterator[Outside]:
 
 
 @asynccontextmanager
-async def hosted(folder: Path, module: str, name: str, way: str, **args: Any) -> AsyncIterator[World]:
+async def hosted(
+    folder: Path, module: str, name: str, way: str, faults: Faults | None = None, **args: Any
+) -> AsyncIterator[World]:
     """Yield a host whose profile has this example. `args`: of the plugin."""
     process = PluginProcess(
         folder / "p.sock", f"{module}:{name}", environment={"PYTHONPATH": str(EXAMPLES / module)}
@@ -102,7 +107,7 @@ async def hosted(folder: Path, module: str, name: str, way: str, **args: Any) ->
         if way == "served":
             await process.start()
         text = str(yaml.safe_dump_all([scheduler, own]))
-        async with World([node("n0"), node("n1")], configuration=text) as world:
+        async with World([node("n0"), node("n1")], configuration=text, faults=faults) as world:
             yield world
     finally:
         await process.kill()
@@ -111,7 +116,7 @@ async def hosted(folder: Path, module: str, name: str, way: str, **args: Any) ->
 @WAYS
 async def test_pods_go_to_the_node_with_the_least_load(tmp_path: Path, outside: Outside, way: str) -> None:
     outside.loads = {"n0": 90, "n1": 10}
-    args = {"server": outside.address, "everySeconds": 0.02}
+    args: dict[str, Any] = {"server": outside.address, "everySeconds": 0.02}
     async with hosted(tmp_path, "outside_load", "OutsideLoad", way, **args) as world:
         await until(lambda: outside.gets >= 2)
         for name in ("a", "b"):
@@ -150,7 +155,7 @@ def test_address_that_is_none_is_refused() -> None:
 async def test_each_licence_is_activated_for_one_pod_at_a_time(
     tmp_path: Path, outside: Outside, way: str
 ) -> None:
-    args = {"server": outside.address, "licences": 2}
+    args: dict[str, Any] = {"server": outside.address, "licences": 2}
     async with hosted(tmp_path, "licence_pool", "LicencePool", way, **args) as world:
         for name in ("a", "b", "c"):
             world.server.create(pod(name, labels={"licence": "yes"}))
@@ -169,8 +174,35 @@ async def test_each_licence_is_activated_for_one_pod_at_a_time(
         assert outside.puts == {"/0": 3, "/1": 2}
 
 
+@WAYS
+async def test_licence_of_a_pod_that_is_deleted_before_its_post_bind_goes_to_the_next_pod(
+    tmp_path: Path, outside: Outside, way: str
+) -> None:
+    """The watch stands still, so that no event of the deleted pod requeues the next one."""
+    outside.puts = {"/0": 1}  # active at once
+    args: dict[str, Any] = {"server": outside.address, "licences": 1}
+    at_once = Faults(turns=0, reorder=False)
+    async with hosted(tmp_path, "licence_pool", "LicencePool", way, at_once, **args) as world:
+        assert world.faulty is not None
+        gate = world.faulty.gate("bind")
+        for name in ("first", "next"):
+            world.server.create(pod(name, labels={"licence": "yes"}))
+        await asyncio.wait_for(gate.arrived.wait(), 60)
+        world.faulty.stand_still()
+        gate.open.set()
+        await until(lambda: "no licence is free" in world.message_of("next") and bool(world.node_of("first")))
+        world.server.delete("pods", ObjectRef(namespace="default", name="first"), grace_period_s=0)
+        world.clock.advance(READ_BACK_S)
+        await until(lambda: bool(world.node_of("next")))
+        world.faulty.revive()
+        await world.settle()
+        held = world.pod("next")
+        assert held is not None
+        assert held.get("metadata.annotations") == {pool.LICENCE: "0"}
+
+
 def test_licence_of_a_cycle_survives_a_restart(outside: Outside) -> None:
-    args = {"server": outside.address, "licences": 1}
+    args: dict[str, Any] = {"server": outside.address, "licences": 1}
     before = PluginHost(pool.LicencePool, args, nodes=[make_node("n1")])
     first = before.attempt(make_pod("a", labels={"licence": "yes"}))
     assert first.reserve("n1").is_success
