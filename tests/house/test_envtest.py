@@ -11,13 +11,31 @@ import sys
 from pathlib import Path
 
 import pytest
-from berth_bench.versus.real_servers import PROGRAMS, VERSION
+from berth_bench.versus.real_servers import PROGRAMS, VERSION, programs_folder
 from support.e2e_cluster import PROGRAMS as MORE
 from support.places import ROOT
 
 BUILD = "tests/cluster/envtest"
 SPECS = "tests/cluster/e2e"
-TOOLS = ("sh", "sed", "dirname", "mkdir", "ln", "mv")
+TOOLS = ("sh", "sed", "dirname", "mkdir", "ln", "mv", "cp", "rm")
+UPSTREAM = """module k8s.io/kubernetes
+
+go 1.26.0
+
+godebug default=go1.26
+
+require (
+\tgo.etcd.io/etcd/client/v3 v3.7.0
+\tk8s.io/api v0.0.0
+\tk8s.io/klog/v2 v2.140.0
+)
+
+replace (
+\tk8s.io/api => ./staging/src/k8s.io/api
+\tk8s.io/streaming => ./staging/src/k8s.io/streaming
+)
+"""
+"""A go.mod of Kubernetes, shortened."""
 
 
 @pytest.fixture
@@ -43,7 +61,13 @@ def build(clone: Path, *words: str, **environment: str) -> subprocess.CompletedP
 
 def go(clone: Path, *, fails_at: str = "nothing") -> None:
     """Make a Go that writes the name of the package as the program, and stops half-way at one."""
+    (clone / "upstream.mod").write_text(UPSTREAM)
     script = f"""#!/bin/sh
+if [ "$1 $2" = 'mod download' ]; then
+    case $4 in *@v1.99.*) exit 1;; esac
+    printf '{{\\n\\t"Path": "k8s.io/kubernetes",\\n\\t"GoMod": "{clone}/upstream.mod",\\n}}\\n'
+    exit
+fi
 for last; do [ "$before" = -o ] && out=$last; before=$last; done
 echo half > "$out"
 case $last in */{fails_at}) exit 1;; esac
@@ -107,6 +131,105 @@ def test_interrupted_build_is_not_taken_for_a_program(clone: Path) -> None:
     assert again.returncode == 0
     assert "building kube-apiserver" not in again.stdout
     assert (store / "kube-scheduler").read_text() == "k8s.io/kubernetes/cmd/kube-scheduler\n"
+
+
+def ask(function: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call a function of version.sh."""
+    return subprocess.run(
+        ["sh", "-c", f'. "{ROOT / BUILD}/version.sh"; {function} "$@"', "sh", *words],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "release", "minor", "libraries"),
+    [
+        ("v1.37.2", "v1.37.2", "37", "v0.37.2"),
+        ("1.36.3", "v1.36.3", "36", "v0.36.3"),
+        ("v1.38.0-rc.0", "v1.38.0-rc.0", "38", "v0.38.0-rc.0"),
+        ("1.38.0-rc.1", "v1.38.0-rc.1", "38", "v0.38.0-rc.1"),
+        ("v1.38.0-beta.0", "v1.38.0-beta.0", "38", "v0.38.0-beta.0"),
+        ("v1.39.0-alpha.12", "v1.39.0-alpha.12", "39", "v0.39.0-alpha.12"),
+    ],
+)
+def test_version_of_the_libraries_follows_from_the_release(
+    given: str, release: str, minor: str, libraries: str
+) -> None:
+    chosen = ask("chosen", str(ROOT / BUILD / "go.mod"), ENVTEST_K8S_VERSION=given)
+    assert chosen.stdout == f"{release}\n", chosen.stderr
+    assert ask("minor", release).stdout == f"{minor}\n"
+    assert ask("staging", release).stdout == f"{libraries}\n"
+
+
+@pytest.mark.parametrize(
+    "given", ["1.38", "latest", "v1.38.0-rc", "v1.38.0rc0", "v2.0.0", "v1.38.0-rc.0+x", " 1.37.2"]
+)
+def test_what_is_no_release_is_refused_with_an_example(given: str) -> None:
+    done = ask("chosen", str(ROOT / BUILD / "go.mod"), ENVTEST_K8S_VERSION=given)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f'ENVTEST_K8S_VERSION is "{given}", which is no release of Kubernetes' in done.stderr
+    assert "v1.38.0-rc.0" in done.stderr
+
+
+@pytest.mark.parametrize("release", ["v1.37.2", "v1.38.0-rc.0"])
+def test_pinned_release_keeps_the_ending_of_a_candidate(tmp_path: Path, release: str) -> None:
+    module = tmp_path / "go.mod"
+    module.write_text(
+        f"tool k8s.io/kubernetes/cmd/kubectl\nrequire (\n\tk8s.io/kubernetes {release} // indirect\n)\n"
+    )
+    assert ask("pinned", str(module)).stdout == f"{release}\n"
+    assert ask("chosen", str(module), ENVTEST_K8S_VERSION="").stdout == f"{release}\n"
+
+
+def test_another_release_is_built_from_a_module_made_for_it(clone: Path) -> None:
+    go(clone)
+    done = build(clone, "e2e", ENVTEST_K8S_VERSION="1.38.0-rc.0")
+    assert done.returncode == 0, done.stderr
+    store = clone / "home/.cache/berth/envtest/v1.38.0-rc.0"
+    assert sorted(path.name for path in store.iterdir() if path.name[0] != ".") == sorted([*PROGRAMS, *MORE])
+    made = store / ".module"
+    assert (made / "go.mod").read_text() == (
+        "module berth.io/envtest/made\ngo 1.26.0\ngodebug default=go1.26\n"
+        "require k8s.io/kubernetes v1.38.0-rc.0\n"
+        "replace k8s.io/api => k8s.io/api v0.38.0-rc.0\n"
+        "replace k8s.io/streaming => k8s.io/streaming v0.38.0-rc.0\n"
+    )
+    calls = (clone / "calls").read_text().splitlines()
+    assert all("version.gitVersion=v1.38.0-rc.0 " in call for call in calls)
+    assert all("version.gitMinor=38 " in call for call in calls)
+    begins = {call.rsplit("/", 1)[1]: call.split(" -trimpath")[0] for call in calls}
+    assert begins["kube-apiserver"] == f"{made} build -mod=mod"
+    assert begins["v3"] == f"{made} build -mod=mod"
+    assert begins["e2e"] == f"{made}/e2e test -c -mod=mod"
+    assert calls[-1].endswith(" berth.io/envtest/made/e2e")
+    # helm and kwok do not follow the release: their own modules name all versions.
+    assert {begins["helm"], begins["kwok"]} == {
+        f"{clone / BUILD}/helm build",
+        f"{clone / BUILD}/kwok build",
+    }
+
+
+def test_release_that_go_cannot_download_is_named(clone: Path) -> None:
+    go(clone)
+    done = build(clone, ENVTEST_K8S_VERSION="v1.99.0")
+    assert done.returncode == 1
+    assert "Go has not downloaded k8s.io/kubernetes@v1.99.0" in done.stderr
+    assert not (clone / "calls").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"), [("", VERSION), ("1.36.3", "v1.36.3"), ("v1.38.0-rc.0", "v1.38.0-rc.0")]
+)
+def test_tests_run_on_the_servers_of_the_chosen_release(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, folder: str
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("ENVTEST_K8S_VERSION", given)
+    assert programs_folder() == tmp_path / "berth/envtest" / folder
 
 
 def test_missing_go_is_named_with_its_cure(clone: Path) -> None:

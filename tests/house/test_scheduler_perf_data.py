@@ -21,7 +21,7 @@ INSIDE = "test/integration/scheduler_perf"
 def clone(tmp_path: Path) -> Path:
     """Make a folder with the script, and a PATH with the tools that it calls, but without Go."""
     (tmp_path / FOLDER).mkdir(parents=True)
-    for name in ("scheduler_perf_data.sh", "go.mod"):
+    for name in ("scheduler_perf_data.sh", "version.sh", "go.mod"):
         shutil.copy(ROOT / FOLDER / name, tmp_path / FOLDER / name)
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:

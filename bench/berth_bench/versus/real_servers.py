@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 VERSION: Final = "v1.37.2"
+"""The release that `make envtest` builds, unless ENVTEST_K8S_VERSION names another one."""
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm")
 CURE: Final = (
     "run `make envtest` in a clone of berth (it needs Go), or set KUBEBUILDER_ASSETS to their folder"
@@ -52,12 +53,15 @@ and keeps `spec.schedulingGroup` of a pod and the claims of a group. All of it i
 
 
 def programs_folder() -> Path:
-    """Return the folder of the programs: KUBEBUILDER_ASSETS, or where `make envtest` keeps them."""
+    """Return the folder of the programs: KUBEBUILDER_ASSETS, or where `make envtest` keeps those of the
+    release.
+    """
     given = os.environ.get("KUBEBUILDER_ASSETS")
     if given:
         return Path(given)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "berth/envtest" / VERSION
+    chosen = os.environ.get("ENVTEST_K8S_VERSION")
+    return Path(caches) / "berth/envtest" / (f"v{chosen.removeprefix('v')}" if chosen else VERSION)
 
 
 def program(name: str) -> Path:

@@ -6,7 +6,8 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 data=${SCHEDULER_PERF_DATA:-$(cd "$here/../../.." && pwd)/.cache/scheduler-perf}
-version=$(sed -n 's/^[[:space:]]*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/go.mod")
+. "$here/version.sh"
+version=$(pinned "$here/go.mod")
 inside=test/integration/scheduler_perf
 
 # The folder of a release in the module cache. Go downloads it if need be, and says on standard error why not.
