@@ -188,7 +188,8 @@ class Attempt:
                 f"{self.name}.pre_score returned {status.code.kube_name}: {status.message}"
             )
         before = self.state.clone()
-        raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes))
+        # The check asks again, and the runtime writes the new scores over those that it returned before.
+        raw: NDArray[np.int64] = self._host.run(self._runtime.score(self.state, self.pod, nodes)).copy()
         self._check_promise(
             "score",
             dict(zip(nodes.names, raw.tolist(), strict=True)),

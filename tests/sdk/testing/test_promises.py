@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from berth_sdk import DependsOn, Plugin, Pod, Status
+from berth_sdk import DependsOn, Plugin, Pod, ScoreNormalization, Status
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.tables import NodeTable, NodeView
 from berth_sdk.testing import Attempt, PluginHost, make_node, make_pod
@@ -86,6 +86,18 @@ def test_score_that_follows_from_more_than_it_declares_is_refused() -> None:
 def test_class_that_keeps_its_promise_is_asked_as_before(cls: type[Plugin], how: DependsOn | None) -> None:
     assert attempt(cls, how).filter().keys() == {"a", "b"}
     assert attempt(cls, how).filter("b").keys() == {"b"}
+
+
+@pytest.mark.parametrize("how", list(DependsOn))
+def test_scores_are_those_of_the_first_answer(how: DependsOn) -> None:
+    class ScoresByName(Plugin):
+        normalization = ScoreNormalization.NONE
+
+        def score(self, state: Any, pod: Pod, node: NodeView) -> int:
+            return {"a": 90, "b": 0}[node.name]
+
+    assert attempt(ScoresByName, how).score() == {"a": 90, "b": 0}
+    assert attempt(ScoresByName, how).score("a") == {"a": 90}
 
 
 def test_pre_score_is_asked_alone() -> None:
