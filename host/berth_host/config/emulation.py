@@ -267,6 +267,14 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="`structured/internal/incubating/consumable_capacity.go`, calculateConsumedCapacity",
     ),
     Difference(
+        name="PositiveStoredShares",
+        since="1.38",
+        readers=frozenset({"DynamicResources"}),
+        summary="A claim with a negative `consumedCapacity` ends the attempts of pods that need devices; it"
+        " added room to its device.",
+        source="kubernetes 140468",
+    ),
+    Difference(
         name="VersionsWithoutBuild",
         since="1.38",
         mends=True,

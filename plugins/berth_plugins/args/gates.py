@@ -42,6 +42,10 @@ FULL_CAPACITY_NAMES = "FullCapacityNames"
 """1.38, and a mend of this build: a capacity has one meaning with the driver's name and without it."""
 POSITIVE_CAPACITY_REQUESTS = "PositiveCapacityRequests"
 """1.38, and a mend of this build: a request for a negative capacity ends the attempt before it is rounded."""
+POSITIVE_STORED_SHARES = "PositiveStoredShares"
+"""1.38: a claim that has a negative share of a device ends the attempts of pods that need devices. Off: the
+share adds room to the device.
+"""
 VERSIONS_WITHOUT_BUILD = "VersionsWithoutBuild"
 """1.38, and a mend of this build: versions that differ in their build part are equal for constraints."""
 EXACT_NAMESPACES = "ExactNamespaceSelectors"

@@ -35,28 +35,37 @@ GRACE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """The devices of one claim: whole devices, and parts of shared ones (amounts in billionths by name)."""
+    """The devices of one claim: whole devices, and parts of shared ones (amounts in billionths by name).
+    `negative`: the first share with a negative amount, as a text; empty if there is none.
+    """
 
     devices: tuple[DeviceId, ...]
     shares: tuple[tuple[DeviceId, Mapping[str, int]], ...]
+    negative: str = ""
 
     @staticmethod
     def of(allocation: Mapping[str, Any], *, full_names: bool = True) -> Taking:
         """Read a claim's allocation. Access for administrators takes nothing. `full_names`: as in `Rules`."""
         devices: list[DeviceId] = []
         shares: list[tuple[DeviceId, Mapping[str, int]]] = []
+        negative = ""
         for result in results_of(allocation):
             if result.get("adminAccess"):
                 continue
             device = DeviceId(result.get("driver", ""), result.get("pool", ""), result.get("device", ""))
             if result.get("shareID"):
-                amounts = _amounts(result.get("consumedCapacity") or {})
+                stored = result.get("consumedCapacity") or {}
+                amounts = _amounts(stored)
+                below = min((name for name, amount in amounts.items() if amount < 0), default="")
+                if below and not negative:
+                    where = f"{device.driver}/{device.pool}/{device.device}"
+                    negative = f'device {where}: consumedCapacity "{below}" is negative: {stored[below]}'
                 shares.append(
                     (device, amounts_by_full_name(amounts, device.driver) if full_names else amounts)
                 )
             else:
                 devices.append(device)
-        return Taking(tuple(devices), tuple(shares))
+        return Taking(tuple(devices), tuple(shares), negative)
 
     @property
     def pools(self) -> set[PoolId]:
@@ -110,6 +119,7 @@ class Ledger:
         self._now_s = now_s
         self._version: int | None = None
         self._stored: dict[ClaimKey, Taking] = {}
+        self._negative: dict[ClaimKey, str] = {}
         self._pending: dict[ClaimKey, _Pending] = {}
         self._whole: Counter[DeviceId] = Counter()
         self._shared: dict[DeviceId, Counter[str]] = {}
@@ -148,6 +158,14 @@ class Ledger:
     def shares(self, device: DeviceId) -> Mapping[str, int]:
         """Return how much of the device's capacities is given away, in billionths."""
         return self._shared.get(device, {})
+
+    def negative_share(self) -> str:
+        """Return the claim and the device of a stored share that is negative; empty if there is none."""
+        with self.lock:
+            if not self._negative:
+                return ""
+            (namespace, name), problem = min(self._negative.items())
+            return f"claim {namespace}/{name}, {problem}"
 
     def is_in_flight(self, claim: KubeObject) -> bool:
         """Return True if a pod that is being bound allocates the claim."""
@@ -249,6 +267,7 @@ class Ledger:
         claim = self._claims.get(key[1], key[0])
         allocation = None if claim is None else allocation_of(claim)
         old = self._stored.pop(key, None)
+        self._negative.pop(key, None)
         pending = self._pending.get(key)
         if pending is not None and _is_over(pending, key, claim):
             if old is None:
@@ -262,8 +281,10 @@ class Ledger:
         if allocation is not None:
             # From here on only the claim counts.
             self._pending.pop(key, None)
-            self._stored[key] = Taking.of(allocation, full_names=self._full_names)
-            self._add(self._stored[key])
+            taking = self._stored[key] = Taking.of(allocation, full_names=self._full_names)
+            if taking.negative:
+                self._negative[key] = taking.negative
+            self._add(taking)
         elif pending is not None:
             self._add(pending.taking)
         self._note_extended(key, claim)

@@ -220,6 +220,11 @@ class DynamicResources(Plugin):
             if not status.is_success:
                 return status
         attempt.claims, attempt.extended = claims, extended
+        if allocator.rules.positive_shares and (attempt.unallocated or extended is not None):
+            # A negative share would add room to its device, which others may have already.
+            negative = allocator.ledger.negative_share()
+            if negative:
+                return Status.error(f"{negative}; delete the claim, or correct its status")
         return SUCCESS
 
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:

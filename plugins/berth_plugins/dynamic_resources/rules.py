@@ -17,6 +17,7 @@ from berth_plugins.args.gates import (
     FULL_CAPACITY_NAMES,
     LOCAL_COUNTER_SLICES,
     POSITIVE_CAPACITY_REQUESTS,
+    POSITIVE_STORED_SHARES,
     SHARES_EXCLUDE_WHOLE,
     SINGLE_DEVICE_CONFIG,
     STRICT_DEVICE_AMOUNTS,
@@ -41,6 +42,7 @@ class Rules:
     once. `all_by_node`: for a request for all devices, a bad pool excludes its nodes. `shares_exclude_whole`:
     a device with a live share is not allocated as a whole. `full_names`: a capacity has one meaning with the
     driver's name and without it. `positive_requests`: a request for a negative capacity ends the attempt.
+    `positive_shares`: a claim with a negative share of a device ends the attempts that allocate devices.
     `versions_without_build`: versions that differ in their build part are equal. `of_groups`: groups of pods
     have claims, too. `binding_conditions`: devices that must be prepared before a pod is bound are allocated,
     and PreBind waits for them.
@@ -56,6 +58,7 @@ class Rules:
     shares_exclude_whole: bool = True
     full_names: bool = True
     positive_requests: bool = True
+    positive_shares: bool = True
     versions_without_build: bool = True
     of_groups: bool = False
     binding_conditions: bool = True
@@ -74,6 +77,7 @@ class Rules:
             shares_exclude_whole=is_on(args, SHARES_EXCLUDE_WHOLE, default=True),
             full_names=is_on(args, FULL_CAPACITY_NAMES, default=True),
             positive_requests=is_on(args, POSITIVE_CAPACITY_REQUESTS, default=True),
+            positive_shares=is_on(args, POSITIVE_STORED_SHARES, default=True),
             versions_without_build=is_on(args, VERSIONS_WITHOUT_BUILD, default=True),
             of_groups=is_on(args, "DRAWorkloadResourceClaims", default=False),
             binding_conditions=is_on(args, "DRADeviceBindingConditions", default=True)

@@ -16,8 +16,17 @@ class Books:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.generation = 0
         self.claims = ObjectStore()
         self.ledger = Ledger(self.claims, lambda pool: None, lambda: self.now_s)
+
+    def put_share(self, name: str, amount: str) -> None:
+        """Store a claim that has this share of the device d0."""
+        result = {**promise("", "d0").allocation["devices"]["results"][0], "shareID": name}
+        result["consumedCapacity"] = {"memory": amount}
+        shown = KubeObject.of({**claim(name), "status": {"allocation": {"devices": {"results": [result]}}}})
+        self.generation += 1
+        self.claims.put(shown.ref, shown, self.generation)
 
     def taken(self) -> list[str]:
         return [name for name in ("d0", "d1") if self.ledger.is_taken(device(name))]
@@ -126,3 +135,17 @@ def test_live_members_of_a_group_keep_their_devices_after_a_restart() -> None:
     assert books.taken() == ["d0"]
     books.ledger.settle(SHARED, "four", is_written=False)
     assert books.taken() == []
+
+
+def test_negative_share_is_known_until_its_claim_is_corrected_or_gone() -> None:
+    books = Books()
+    for name, amount in (("b", "-1"), ("a", "-2"), ("c", "1")):
+        books.put_share(name, amount)
+    books.ledger.refresh()
+    assert books.ledger.negative_share().startswith("claim default/a, ")
+    books.put_share("a", "2")
+    books.ledger.refresh()
+    assert books.ledger.negative_share().startswith("claim default/b, ")
+    books.claims.remove("default", "b", books.generation + 1)
+    books.ledger.refresh()
+    assert books.ledger.negative_share() == ""

@@ -319,6 +319,29 @@ async def test_negative_request_is_not_rounded_up_since_1_38(ask: Ask, version: 
         assert 'capacity "memory": capacity value is negative: request -1' in status.message
 
 
+@pytest.mark.parametrize("name", ["memory", f"{DRIVER}/memory"])
+@pytest.mark.parametrize(("version", "code"), [("1.38", Code.ERROR), (OWN, Code.SUCCESS)])
+async def test_stored_negative_share_ends_the_attempt_since_1_38(
+    ask: Ask, version: str, code: Code, name: str
+) -> None:
+    """The shares of 8, 1 and -1 leave no room for 1 more; with the negative one counted, there is."""
+    item = claim("c", exactly(capacity={"requests": {"memory": "1"}}))
+    claims = [item, shared("other", {name: "8"}), shared("wrong", {name: "-1"})]
+    (status,) = await ask.filter(plug(claims, [], shareable("memory"), version), WEB, NODES)
+    assert status.code is code
+    if code is Code.ERROR:
+        assert status.message == (
+            f'claim default/wrong, device {DRIVER}/n1/d0: consumedCapacity "{name}" is negative: -1;'
+            " delete the claim, or correct its status"
+        )
+
+
+async def test_stored_negative_share_concerns_no_pod_whose_claims_are_allocated(ask: Ask) -> None:
+    claims = [claim("c", allocated=["n1/d1"]), shared("wrong", {"memory": "-1"})]
+    slices = [resource_slice("n1", [device("d0"), device("d1")])]
+    assert await ask.filter(plug(claims, [], slices, "1.38"), WEB, NODES) == [SUCCESS]
+
+
 @pytest.mark.parametrize(("kind", "match"), [("matchAttribute", True), ("distinctAttribute", False)])
 @pytest.mark.parametrize(("version", "equal"), [(OWN, True), ("1.38", True), (BEFORE, False)])
 async def test_versions_that_differ_in_their_build_part_are_equal_since_1_38(
