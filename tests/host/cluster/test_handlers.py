@@ -227,6 +227,31 @@ def test_deleted_nominated_pod_helps_pods_of_equal_or_lower_priority(host: Watch
     assert (host.queued, host.nominated) == ({"low": "backoff", "high": "pool"}, {})
 
 
+def test_deleted_nominated_pod_does_not_requeue_itself(host: WatchedHost) -> None:
+    host.parked("low", priority=1)
+    host.pod("nominated", nominated="n1", priority=5)
+    info = host.pop()
+    info.unschedulable_plugins = {"NodeResourcesFit"}
+    host.queue.add_unschedulable(info)
+    host.notes.hints.clear()
+    host.pod_gone("nominated")
+    assert {name for _, _, name, _ in host.notes.hints} == {"low"}
+    assert host.queued == {"low": "backoff"}
+
+
+def test_deletion_of_a_pod_in_flight_requeues_no_later_pod_of_its_name(host: WatchedHost) -> None:
+    host.pod("nominated", nominated="n1")
+    older = host.pop()
+    host.pod_gone("nominated")
+    host.pod("nominated", uid="uid-2")
+    younger = host.pop()
+    host.queue.done(older.uid)
+    younger.unschedulable_plugins = {"NodeResourcesFit"}
+    host.queue.add_unschedulable(younger)
+    assert host.queued == {"nominated": "pool"}
+    assert host.queue.in_flight.event_count == 0
+
+
 def test_new_nomination_is_no_event(host: WatchedHost) -> None:
     host.pod("a")
     host.pod("a", nominated="n1")

@@ -138,6 +138,30 @@ def test_pod_that_is_queued_already_is_not_put_back_twice(bench: QueueBench) -> 
     assert (bench.active, bench.pool, bench.in_flight) == (["a"], [], [])
 
 
+@pytest.mark.parametrize(
+    ("pending", "queue"), [((), "backoff"), (("Fit",), "active")], ids=["from backoffQ", "from activeQ"]
+)
+def test_pod_that_is_popped_the_moment_it_comes_back_is_not_lost(
+    bench: QueueBench, monkeypatch: pytest.MonkeyPatch, pending: tuple[str, ...], queue: str
+) -> None:
+    """kube-scheduler lost the pod if Pop came before the end of the attempt (kubernetes#139450)."""
+    bench.add("a")
+    info = bench.pop()
+    bench.queue.move_all(node_added())
+    popped: list[tuple[str, str]] = []
+
+    def entered(queue: str, label: str, count: int = 1) -> None:
+        if label == "ScheduleAttemptFailure":
+            popped.append((queue, bench.pop_name()))
+
+    monkeypatch.setattr(bench.notes, "pod_entered", entered)
+    bench.reject(info, *(() if pending else ("Fit",)), pending=pending)
+    assert popped == [(queue, "a")]
+    assert (bench.in_flight, bench.active, bench.backing_off, bench.pool) == (["a"], [], [], [])
+    bench.fail(info)
+    assert (bench.in_flight, bench.backing_off) == ([], ["a"])
+
+
 def test_rejecting_plugins_are_kept_until_the_next_failure(bench: QueueBench) -> None:
     bench.parked("a", "Fit")
     bench.queue.activate([a_pod("a")])
