@@ -128,12 +128,19 @@ class Reservations(Generic[T]):
 
         `choose`: gets the values in use, and returns a free one; None: nothing is free, and nothing is held.
         Calls of `choose` never overlap. It must not call the handle or these reservations. Returns the value;
-        the same one again for a cycle that holds one. Raises the errors of `handle.snapshot` and of `choose`.
+        the same one again for a cycle that holds one. Raises ValueError if the cycle holds a value on another
+        node, and the errors of `handle.snapshot` and of `choose`.
         """
         on_nodes = self._on_nodes(node_name)
         with self._lock:
             known = self._held.get(state.cycle_id)
             if known is not None:
+                if known.pod.node_name != node_name:
+                    raise ValueError(
+                        f"the cycle of {pod.key} holds {known.value!r} on {known.pod.node_name}, and not on"
+                        f" {node_name}: call take in reserve alone, which gets the chosen node; filter reads"
+                        " used"
+                    )
                 return known.value
             value = choose(self._used(on_nodes, node_name))
             if value is not None:
@@ -154,22 +161,24 @@ class Reservations(Generic[T]):
         """Hold what the cycles in `live` hold, by their tokens, and nothing else. For `reconcile`.
 
         A cycle without a token holds nothing. Returns the reservations whose token `load` cannot read, for
-        `reconcile` to return.
+        `reconcile` to return. Raises other errors of `load`; what is held is then as before.
         """
         lost: list[LiveReservation] = []
         with self._lock:
-            before, self._held = self._held, {}
+            kept: dict[str, Reservation[T]] = {}
+            loaded: list[tuple[LiveReservation, T]] = []
             for one in live:
-                known = before.get(one.state.cycle_id)
+                known = self._held.get(one.state.cycle_id)
                 if known is not None:
-                    self._held[one.state.cycle_id] = known
+                    kept[one.state.cycle_id] = known
                 elif one.state.token is not None:
                     try:
-                        value = self._load(one.state.token)
+                        loaded.append((one, self._load(one.state.token)))
                     except ValueError:
                         lost.append(one)
-                    else:
-                        self._hold(one.state, value, one.pod, one.node_name)
+            self._held = kept
+            for one, value in loaded:
+                self._hold(one.state, value, one.pod, one.node_name)
         return lost
 
     def _hold(self, state: CycleState, value: T, pod: Pod, node_name: str) -> None:

@@ -87,6 +87,34 @@ def test_reserve_that_comes_twice_holds_the_same_seat() -> None:
     assert [(one.value, one.pod.node_name) for _, one in held_by(host).items()] == [(0, "n1")]
 
 
+def test_take_for_another_node_is_refused_and_names_the_cure() -> None:
+    host = a_host(seats=2, perNode=True)
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success  # as from `filter`
+    with pytest.raises(ValueError, match="holds 0 on n1, and not on n2: call take in reserve alone"):
+        held_by(host).take(attempt.state, attempt.pod, "n2", lambda used: 0)
+    assert held_by(host).used("n1") == [0]
+    assert held_by(host).used("n2") == []
+
+
+def test_list_that_cannot_be_loaded_leaves_what_is_held_as_it_was() -> None:
+    def load(token: bytes) -> int:
+        return {b"1": 1}[token]
+
+    plugin: Any = a_host().runtime.plugin
+    held = Reservations(plugin.handle, load=load)
+    first, second = CycleState("first", plugin="Seats"), CycleState("second", plugin="Seats")
+    assert held.take(first, make_pod("first"), "n1", lambda used: 1) == 1
+    second.token = b"2"
+    live = [
+        LiveReservation(state=state, pod=make_pod(state.cycle_id), node_name="n1")
+        for state in (second, first)
+    ]
+    with pytest.raises(KeyError):
+        held.take_over(live)
+    assert [(cycle, one.value) for cycle, one in held.items()] == [("first", 1)]
+
+
 def test_instance_that_took_a_cycle_over_hears_of_its_end_from_the_instance_before() -> None:
     """As after Configure: the last calls of a cycle are those of the instance that reserved."""
     before, after = a_host(), a_host()
