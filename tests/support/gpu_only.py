@@ -26,3 +26,18 @@ class GpuOnly(Plugin):
     def score(self, state: CycleState, pod: Pod, node: NodeView) -> int:
         """Prefer the node n1."""
         return 100 if node.name == "n1" else 0
+
+
+class FastVolumesOnly(Plugin):
+    """Keeps every pod that it is asked about out of the queue, and waits for no event."""
+
+    events: Sequence[EventInterest] | None = ()
+    scope = Scope(storage_classes=("fast",))
+
+    def pre_enqueue(self, pod: QueuedPod) -> Status:
+        """Keep the pod out."""
+        return Status.unschedulable("waits for a fast volume")
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status:
+        """Pass the node."""
+        return SUCCESS

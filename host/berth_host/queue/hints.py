@@ -110,7 +110,10 @@ class Hints:
             return None
         signs = self._seams.profiles[info.pod.scheduler_name].signs
         for plugin, registrations in index.matching(event).items():
-            if plugin not in signs and info.is_rejected_by(plugin) and any(one.ask for one in registrations):
+            if not info.is_rejected_by(plugin):
+                continue
+            # Each pod has claims of its own, so one may be in the plugin's scope and another one not.
+            if any(one.leaves_scope or (one.ask and plugin not in signs) for one in registrations):
                 return None
         return self._ask_rejecting(alike.pods(), event, index)
 

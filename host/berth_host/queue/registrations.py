@@ -65,6 +65,12 @@ LEAVES_SCOPE: Final = Registration(
     resource=TARGET_POD, action=int(ActionType.UPDATE), leaves_scope=True, implied=True
 )
 """For a plugin with a scope: an update may take the very pod that it rejected out of the scope."""
+CLAIMS_LEAVE_SCOPE: Final = tuple(
+    # Not implied: pods at a closed gate wait for it, too.
+    Registration(resource=resource, action=int(ActionType.ADD | ActionType.UPDATE), leaves_scope=True)
+    for resource in ("PersistentVolumeClaim", "resource.k8s.io/ResourceClaim")
+)
+"""For a plugin whose scope names classes: a claim that was not known may turn out to be of another class."""
 _PLAIN_NODE_TAINT: Final = Registration(resource="Node", action=int(ActionType.UPDATE_NODE_TAINT))
 
 

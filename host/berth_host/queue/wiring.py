@@ -21,6 +21,7 @@ from berth_host.queue.interfaces import (
 )
 from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions, QueueClient
 from berth_host.queue.registrations import (
+    CLAIMS_LEAVE_SCOPE,
     LEAVES_SCOPE,
     REJECTING_POINTS,
     Registration,
@@ -172,7 +173,10 @@ class QueueWiring:
 
     def _declared(self, name: str, profile: str, client: PluginClient) -> tuple[Registration, ...]:
         found = registrations_of(self._emulation.events.get(name, client.descriptor.events_in(profile)))
-        return (*found, LEAVES_SCOPE) if client.is_scoped else found
+        if not client.is_scoped:
+            return found
+        by_claims = any(one.storage_classes or one.device_classes for one in client.descriptor.scope or ())
+        return (*found, LEAVES_SCOPE, *(CLAIMS_LEAVE_SCOPE if by_claims else ()))
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """Return the one QueueSort plugin, which is the same in every profile."""

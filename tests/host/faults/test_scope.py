@@ -12,6 +12,7 @@ from support import one_plugin
 from support.faults import RawPlugin, attached, configuration, in_time, running
 from support.hosts import World, node, pod
 from support.scripted_plugin import descriptor
+from support.storage import claim
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,27 @@ async def test_pod_outside_the_scope_of_the_class_is_never_asked_about(tmp_path:
             )
             world.clock.advance(20)
             await in_time(lambda: world.node_of("gpu"))
+
+
+@pytest.mark.parametrize(
+    "way", [one_plugin.WAYS[0], pytest.param(one_plugin.WAYS[1], marks=pytest.mark.long)]
+)
+async def test_pod_leaves_the_scope_when_its_claim_turns_out_to_be_of_another_class(
+    tmp_path: Path, way: str
+) -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    objects = [node("n0"), *(pod(name, volumes=[volume]) for name in ("first", "second"))]
+    name = "FastVolumesOnly"
+    async with one_plugin.running(f"support.gpu_only:{name}", way, tmp_path) as where:
+        text = one_plugin.configuration(name, "preEnqueue", where)
+        async with World(objects, configuration=text) as world:
+            await world.settle()
+            # A claim that the host does not know counts as one of the class.
+            assert not world.message_of("first"), "its gate is closed"
+            world.server.create(claim("data", cls="slow"))
+            await world.settle()
+            for each in ("first", "second"):
+                assert "unbound immediate PersistentVolumeClaims" in world.message_of(each)
 
 
 async def test_pods_outside_do_not_fail_while_the_plugin_is_gone_and_those_inside_do(tmp_path: Path) -> None:
