@@ -62,6 +62,9 @@ class Reservations(Generic[T]):
     The plugin declares `Need.nodes()`, and in `Need.pods` what `read` reads. Its PreBind writes the value to
     the pod, unless `read` finds it in what the pod has anyway. Instances of several profiles do not see each
     other's reservations before their pods are bound.
+
+    A plugin has one `Reservations`, and sets no `state.token` itself: the token is the value. A plugin that
+    gives out two kinds of thing holds both in one value, such as a list of both.
     """
 
     def __init__(
