@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.request import Request, urlopen
 
-from berth_sdk import DependsOn, Need, ObjectPatch, Plugin, PreBindResult, Reservations, Status
+from berth_sdk import DependsOn, Need, ObjectPatch, Plugin, PreBindResult, Reservations, Scope, Status
 
 LICENCE = "example.com/licence"
 
@@ -11,6 +11,7 @@ LICENCE = "example.com/licence"
 class LicencePool(Plugin):
     """A pool of licences. PUT `server`/3 activates licence 3. 200: it is active; 202: it will be."""
 
+    scope = Scope(label_selector="licence")
     depends_on = DependsOn.OTHER
     needs = (Need.nodes(), Need.pods(annotation_prefixes=(LICENCE,)))
 

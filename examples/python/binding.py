@@ -21,6 +21,7 @@ from berth_sdk import (
     Pod,
     PreBindResult,
     Reservations,
+    Scope,
     Status,
 )
 from berth_sdk.cycle_state import CycleState
@@ -35,6 +36,8 @@ class Slots(Plugin):
     """Holds one of `slots` slots for each cycle, from Reserve to PostBind. `Reservations` makes the number of
     the slot the token of the cycle, so that PreBind needs no memory, and a restarted process takes it up.
     """
+
+    scope = Scope(annotation_keys=(USE, WAIT))
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         super().__init__(args, handle)

@@ -7,6 +7,10 @@ identity.proto (PodScope).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final
+
+EVERY_POD: Final = "every pod"
+"""The text of the scope of a plugin that declares none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +48,11 @@ class Scope:
             for name, value in found.items()
             if value
         ]
-        return "; ".join(said) or "every pod"
+        return "; ".join(said) or EVERY_POD
 
 
 def scope_text(scope: tuple[Scope, ...] | None) -> str:
     """Return a declared scope for people. None: every pod; empty: no pod."""
     if scope is None:
-        return "every pod"
+        return EVERY_POD
     return " or ".join(map(str, scope)) or "no pod"

@@ -309,6 +309,10 @@ func main() {
 			pb.ExtensionPoint_EXTENSION_POINT_PRE_BIND, pb.ExtensionPoint_EXTENSION_POINT_POST_BIND,
 		},
 		HandleClient: true,
+		// No call comes about a pod with neither annotation. The methods read them all the same: a host may ask about more.
+		Scope: &pb.PodScope{Terms: []*pb.PodScopeTerm{
+			{AnnotationKeys: []string{"slots.example.com/use", "slots.example.com/wait"}},
+		}},
 	}
 	serve.Plugin(me, s.configure, func(server *grpc.Server) {
 		pb.RegisterSchedulingServiceServer(server, s)

@@ -127,6 +127,8 @@ class Cycle(CycleRecord):
     skip_filter: frozenset[str] = frozenset()
     reserve_skipped: tuple[str, ...] = ()
     """Plugins that answered Reserve with SKIP."""
+    outside_scopes: tuple[str, ...] = ()
+    """Plugins that are not called, because the pod is outside their scope."""
 
     def __init__(
         self,

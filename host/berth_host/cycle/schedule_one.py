@@ -1196,6 +1196,7 @@ class BindingCycle(Undoing):
         diagnosis.notes.extend(attempt.account.notes)
         diagnosis.timings_s = attempt.account.timings_s
         diagnosis.reserve_skipped = attempt.reserve_skipped
+        diagnosis.outside_scopes = attempt.outside_scopes
         self._diagnoses.add(diagnosis)
         self._observer.settled(attempt)
 

@@ -92,6 +92,7 @@ class Diagnosis:
 
     `counts_resources`: the plugins whose rejections say that a node lacks resources.
     `reserve_skipped`: the plugins that answered Reserve with SKIP: they hold nothing for the pod.
+    `outside_scopes`: the plugins that were not called, because the pod was outside their scope.
     `timings_s`: seconds by (plugin, extension point). `notes`: plugins whose missing answer was ignored, and
     overruns. `cycle_ms`: the scheduling cycle. `duration_ms`: from the same start to the end of the attempt.
     `algorithm_ms`: from PreFilter to the chosen node, 0 without one. `first_tried_at_s`: when the pod first
@@ -126,6 +127,7 @@ class Diagnosis:
     timings_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     reserve_skipped: tuple[str, ...] = ()
+    outside_scopes: tuple[str, ...] = ()
     algorithm_ms: float = 0.0
     cycle_ms: float = 0.0
     duration_ms: float = 0.0

@@ -38,6 +38,7 @@ class Explanation:
 
     `node_count`, `feasible_count`: the nodes of the latest attempt, and the feasible ones among them.
     `reserve_skipped`: the plugins that answered Reserve with SKIP in the latest attempt.
+    `outside_scopes`: the plugins that it did not call, because the pod was outside their scope.
     """
 
     pod: str
@@ -51,6 +52,7 @@ class Explanation:
     scores: Sequence[NodeScore] = ()
     notes: Sequence[str] = ()
     reserve_skipped: Sequence[str] = ()
+    outside_scopes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of `berth why -o json`."""
@@ -69,6 +71,7 @@ class Explanation:
             "scores": [score_json(item) for item in self.scores],
             "notes": list(self.notes),
             "reserveSkipped": list(self.reserve_skipped),
+            "outsideScopes": list(self.outside_scopes),
         }
 
     @classmethod
@@ -88,6 +91,7 @@ class Explanation:
             scores=[_score_from(item) for item in value["scores"]],
             notes=value["notes"],
             reserve_skipped=value.get("reserveSkipped", ()),
+            outside_scopes=value.get("outsideScopes", ()),
         )
 
 
@@ -109,6 +113,7 @@ def explanation_of(
         scores=diagnosis.top_scores,
         notes=diagnosis.notes,
         reserve_skipped=diagnosis.reserve_skipped,
+        outside_scopes=diagnosis.outside_scopes,
     )
 
 

@@ -174,6 +174,8 @@ class PluginClient(GroupClient):
         part = cycle.part(self.name)
         if part.is_inside is None:
             part.is_inside = self.in_scope(cycle.pod)
+            if not part.is_inside:
+                cycle.outside_scopes += (self.name,)
         return part.is_inside
 
     def in_scope(self, pod: Pod) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from berth_host.cli.rendering.why import pod_answer_text
+from berth_host.explain.make_pod_answer import pod_answer
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2, scheduling_pb2
 from support import one_plugin
-from support.faults import RawPlugin, attached, configuration, in_time, running
+from support.faults import RawPlugin, attached, configuration, held, in_time, running
 from support.hosts import World, node, pod
 from support.scripted_plugin import descriptor
 from support.storage import claim
@@ -17,6 +19,7 @@ from support.storage import claim
 pytestmark = pytest.mark.slow
 
 GPU = {"kind": "gpu"}
+WAIT = pb.PluginStatus.CODE_WAIT
 OWN = ObjectRef(namespace="kube-system", name="berth-0", uid="uid-berth")
 
 
@@ -94,6 +97,12 @@ async def test_pods_outside_do_not_fail_while_the_plugin_is_gone_and_those_insid
             await in_time(lambda: world.message_of("gpu-2"))
             assert not world.node_of("gpu-2")
             assert 'plugin "Raw" is not attached' in world.message_of("gpu-2")
+            said = await pod_answer(world.host, "default/plain-0")
+            assert said is not None
+            assert "\n  not called, as the pod is outside the scope: Raw\n" in pod_answer_text(said)
+            said = await pod_answer(world.host, "default/gpu-2")
+            assert said is not None
+            assert "outside the scope" not in pod_answer_text(said)
             await plugin.start()
             await in_time(lambda: world.node_of("gpu-2"))
         assert pods_of(plugin, "Reserve") == ["gpu-1", "gpu-2"]
@@ -126,3 +135,32 @@ async def test_scope_that_a_new_instance_narrows_is_an_event_and_frees_the_pods_
             assert event.note.endswith(
                 " concerns label selector kind=gpu; the one before concerned every pod"
             )
+
+
+async def test_pod_that_left_the_scope_in_mid_cycle_is_reconciled_and_given_back(tmp_path: Path) -> None:
+    plugin = raw(tmp_path, "RESERVE", "PERMIT", scoped=scope("kind=gpu"))
+    waits = scheduling_pb2.PermitResponse(ctx=pb.ReplyContext(status=pb.PluginStatus(code=WAIT)))
+    waits.wait_timeout.FromSeconds(600)
+    plugin.on("Permit", waits)
+    text = configuration(plugin, Raw="reserve permit")
+    async with World([node("n0")], configuration=text) as world, running(plugin):
+        await in_time(lambda: attached(world, "Raw"))
+        world.server.create(pod("gpu", labels=GPU))
+        await held(world)
+        (waiting,) = world.host.waiting_pods.list()
+        gpu = ObjectRef(namespace="default", name="gpu")
+        world.server.patch("pods", gpu, {"metadata": {"labels": {"kind": "cpu"}}})
+
+        def has_left() -> bool:
+            found = world.host.objects.pod("default/gpu")
+            return found is not None and found.labels["kind"] == "cpu"
+
+        await in_time(has_left)
+        await plugin.restart()
+        await in_time(lambda: attached(world, "Raw"))
+        (listed,) = plugin.requests("Reconcile")[-1].live
+        assert listed.cycle_id == waiting.cycle_id
+        assert listed.waiting_on_permit
+        await world.cluster.delete("pods", gpu)
+        await in_time(lambda: plugin.requests("Unreserve"))
+        assert [item.cycle_id for item in plugin.requests("Unreserve")[0].items] == [waiting.cycle_id]

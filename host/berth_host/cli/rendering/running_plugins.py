@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from berth_sdk.scope import EVERY_POD
+
 from berth_host.cli.rendering.columns import columns
 
 _NOT_NEEDED: Final = frozenset({"Standby", "Drained"})
 
 
 def running_plugins_text(answer: Mapping[str, Any]) -> str:
-    """Return one row per extender, plugin and instance, in-process plugins last, then the problems, one line
-    each.
+    """Return one row per extender, plugin and instance, in-process plugins last, then the declared scopes and
+    the problems, one line each.
     """
     listed = sorted(answer["plugins"], key=lambda item: (item["runs"] == "inProcess", item["name"]))
     # A host of an older version does not list extenders.
@@ -20,6 +22,8 @@ def running_plugins_text(answer: Mapping[str, Any]) -> str:
     rows = [*(_extender_row(item) for item in extenders), *(row for item in listed for row in _rows(item))]
     header = ("NAME", "RUNS", "STATE", "TRANSPORT", "CALLS", "MS/CALL", "FAILED", "POINTS")
     parts = [columns(header, rows, right=(4, 5, 6))]
+    if scopes := [line for item in listed for line in _scope(item)]:
+        parts.append("\n".join(scopes))
     problems = [line for item in extenders for line in _failures(item)]
     problems += [line for item in listed for line in _problems(item)]
     if answer["missing"]:
@@ -80,6 +84,13 @@ def _where(attachment: Mapping[str, Any]) -> tuple[str, str, str]:
 def _mean_ms(item: Mapping[str, Any]) -> str:
     calls = sum(call["calls"] for call in item["calls"])
     return f"{sum(call['totalMs'] for call in item['calls']) / calls:.3f}" if calls else "-"
+
+
+def _scope(item: Mapping[str, Any]) -> Iterator[str]:
+    # A host of an older version does not say the scope.
+    scope = item.get("scope", EVERY_POD)
+    if scope != EVERY_POD:
+        yield f"{item['name']} declares its scope: {scope}"
 
 
 def _problems(item: Mapping[str, Any]) -> list[str]:

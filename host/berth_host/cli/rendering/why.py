@@ -31,10 +31,14 @@ def attempt_parts(explanation: Explanation) -> list[str]:
     if explanation.attempts:
         nodes = count_of(explanation.node_count, "node")
         tried = f"attempt {explanation.attempts}: {explanation.feasible_count} of {nodes} fit"
-        skipped = [
+        lines = [tried, *(f"  note: {note}" for note in explanation.notes)]
+        lines += [
             f"  Reserve: Skip by {name}, which holds nothing for it" for name in explanation.reserve_skipped
         ]
-        parts.append("\n".join([tried, *(f"  note: {note}" for note in explanation.notes), *skipped]))
+        if explanation.outside_scopes:
+            outside = ", ".join(explanation.outside_scopes)
+            lines.append(f"  not called, as the pod is outside the scope: {outside}")
+        parts.append("\n".join(lines))
     if explanation.rejections:
         parts.append("REJECTED BY\n" + _rejections(explanation.rejections))
     if explanation.nearest:

@@ -52,6 +52,16 @@ def test_an_instance_that_is_refused_beside_the_one_that_is_asked_says_why() -> 
     assert problems == "Far at unix:///run/v3.sock is rejected: refuses its arguments: no such tier\n"
 
 
+def test_scope_that_a_plugin_declares_is_a_line_below_the_table() -> None:
+    found = answer(instance("v2", "Active"))
+    found["plugins"][0]["scope"] = "every pod"
+    assert "scope" not in running_plugins_text(found)
+    found["plugins"][0]["scope"] = "label selector kind=gpu"
+    table, scopes = running_plugins_text(found).split("\n\n")
+    assert len(table.splitlines()) == 2
+    assert scopes == "Far declares its scope: label selector kind=gpu\n"
+
+
 def test_watch_compares_every_instance() -> None:
     before, after = answer(instance("v2", "Active")), answer(instance("v2", "Active"))
     assert running_states(before) == running_states(after)
