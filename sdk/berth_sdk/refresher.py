@@ -70,7 +70,8 @@ class Refresher(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`read`: returns the value; it must end by itself, so give its request a timeout. `limit_s`: the age
-        in seconds from which the value is not used.
+        in seconds from which the value is not used. Values that cannot be compared, as arrays, count as
+        changed.
 
         `changed`: called on the reading thread after a read that changes `value`, also from None, such as
         `lambda: handle.requeue(reason="the server has seats")`. Its HandleError has no effect: a host that
@@ -159,4 +160,7 @@ class Refresher(Generic[T]):
         if self._error is not None:
             LOG.info("a value from outside can be read again")
         self._last, self._error = (value, begun_s), None
-        return before is None or before != value
+        try:
+            return before is None or bool(before != value)
+        except Exception:  # noqa: BLE001  # such as two arrays of numpy, whose comparison is an array
+            return True

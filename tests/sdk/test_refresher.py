@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from berth_sdk import Handle, HandleError, Plugin, PluginArgsError, Refresher, Status
 from berth_sdk.testing import PluginHost
@@ -181,3 +182,14 @@ def test_refresher_is_closed_after_the_plugins_own_close_even_if_that_raises(cls
         host.close()
     assert plugin.closed_first
     assert plugin.load.is_closed
+
+
+def test_values_that_cannot_be_compared_count_as_changed() -> None:
+    told: list[int] = []
+    load = Refresher(lambda: np.array([1, 2]), every_s=60, limit_s=60, changed=lambda: told.append(1))
+    try:
+        load.refresh()
+        load.refresh()
+    finally:
+        load.close()
+    assert len(told) >= 2
