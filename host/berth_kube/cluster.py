@@ -39,10 +39,13 @@ class KubeCluster(Calls, ClusterPort):
         times: WatchTimes | None = None,
         keeps: Mapping[str, Keeps] | None = None,
     ) -> None:
-        super().__init__(client, Resources(client), self._check_may_send)
+        resources = Resources(client)
+        super().__init__(client, resources, self._check_may_send)
         self._keeps = keeps or {}
         self._times = times
-        self.events = EventWriter(client, clock, self._check_may_send, host_name=host_name)
+        self.events = EventWriter(
+            client, clock, self._check_may_send, resources.api_version_of, host_name=host_name
+        )
         self.lease_has_run_out: Callable[[], bool] = lambda: False
         """Called before each request other than lists and watches, and true after the Lease has run out: then
         the request is not sent."""

@@ -7,6 +7,7 @@ after the other, the nodes last, so that a pod and the node that it has just got
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -69,11 +70,14 @@ async def copy_cluster(connection: Connection) -> ClusterCopy:
 
 async def _resources(client: KubeClient) -> Sequence[ApiResource]:
     """Return what to list, the nodes last."""
-    found = sorted(built_in(), key=lambda one: one.name == _NODES)
-    try:
-        return [await Resources(client).resolve(COSCHEDULING_GROUPS), *found]
-    except (NotFoundError, ForbiddenError):
-        return found
+    resources = Resources(client)
+    found: list[ApiResource] = []
+    several = [one.name for one in built_in() if resources.known(one.name) is None]
+    for name in (COSCHEDULING_GROUPS, *several):
+        with suppress(NotFoundError, ForbiddenError):
+            found.append(await resources.resolve(name))
+    found += (one for one in built_in() if one.name not in several)
+    return sorted(found, key=lambda one: one.name == _NODES)
 
 
 async def _listed(client: KubeClient, found: ApiResource) -> AsyncIterator[dict[str, Any]]:

@@ -42,7 +42,6 @@ from berth_sdk.rfc3339 import format_micro_time
 
 from berth_kube.client import KubeClient, path_of
 from berth_kube.limiter import RequestRate, request_backoff
-from berth_kube.resources import api_version_of
 
 NOTE_MAX_BYTES: Final = 1024
 """The longest note, in bytes, that the API server accepts."""
@@ -51,8 +50,12 @@ _NAME_MAX: Final = 253
 _HEX_MAX: Final = 16
 
 
-def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> dict[str, Any]:
-    """Return the object to create. `now_s`: Unix seconds; `host_name`: the reporting machine."""
+def event_body(
+    event: EventRecord, name: str, now_s: float, host_name: str, api_version_of: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the object to create. `now_s`: Unix seconds; `host_name`: the reporting machine;
+    `api_version_of`: returns the API version of a kind.
+    """
     body: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": "events.k8s.io/v1",
@@ -62,10 +65,10 @@ def event_body(event: EventRecord, name: str, now_s: float, host_name: str) -> d
         "reportingInstance": f"{event.reporter}-{host_name}",
         "action": event.action,
         "reason": event.reason,
-        "regarding": _reference(event.regarding_kind, event.regarding),
+        "regarding": _reference(event.regarding_kind, event.regarding, api_version_of),
     }
     if event.related is not None:
-        body["related"] = _reference(event.related_kind, event.related)
+        body["related"] = _reference(event.related_kind, event.related, api_version_of)
     body["note"] = cut_note(event.note)
     body["type"] = event.type
     body["deprecatedSource"] = {}
@@ -92,7 +95,7 @@ def own_host_name() -> str:
     return socket.gethostname()
 
 
-def _reference(kind: str, ref: ObjectRef) -> dict[str, str]:
+def _reference(kind: str, ref: ObjectRef, api_version_of: Callable[[str], str]) -> dict[str, str]:
     given = {
         "kind": kind,
         "namespace": ref.namespace,
@@ -155,8 +158,9 @@ class KeptEvent:
 class EventSeries:
     """The events of the last minutes, by the fields in which equal events agree."""
 
-    def __init__(self, host_name: str) -> None:
+    def __init__(self, host_name: str, api_version_of: Callable[[str], str]) -> None:
         self._host_name = host_name
+        self._api_version_of = api_version_of
         self._kept: dict[Key, KeptEvent] = {}
         self._last_sequence = 0
 
@@ -177,7 +181,7 @@ class EventSeries:
         # Nanoseconds as in client-go, but unique.
         self._last_sequence = max(self._last_sequence + 1, int(now_s * 1e9))
         name = event_name(event.regarding.name, self._last_sequence)
-        body = event_body(event, name, now_s, self._host_name)
+        body = event_body(event, name, now_s, self._host_name, self._api_version_of)
         # A pod is bound once: keeping this event would only push out events that repeat.
         is_kept = event.action != "Binding" or event.type != "Normal"
         kept = KeptEvent(
@@ -256,6 +260,7 @@ class EventWriter:
         client: KubeClient,
         clock: Clock,
         before_sending: Callable[[], None],
+        api_version_of: Callable[[str], str],
         *,
         host_name: str = "",
         max_waiting: int = MAX_WAITING,
@@ -264,7 +269,7 @@ class EventWriter:
         self._clock = clock
         self._before_sending = before_sending
         self._limiter = RequestRate(client.connection.qps, client.connection.burst, clock)
-        self._series = EventSeries(host_name or own_host_name())
+        self._series = EventSeries(host_name or own_host_name(), api_version_of)
         self.max_waiting = max_waiting
         self._waiting: deque[KeptEvent | tuple[EventRecord, float]] = deque()
         """Records with their time in Unix seconds, and events that are made."""

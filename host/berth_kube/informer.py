@@ -67,7 +67,8 @@ class View:
     """The view of one resource. `handler` is called for each change, in the order of the calls."""
 
     def __init__(self, resource: ApiResource, handler: WatchHandler, keeps: Keeps) -> None:
-        self._resource = resource
+        self.resource = resource
+        """The resource in the API version that its objects come in."""
         self._keeps = keeps
         self._handler = handler
         self._known: dict[str, tuple[str, str]] = {}
@@ -97,10 +98,10 @@ class View:
             old = self._remembered(key, known)
             if known[0] != now[0]:
                 del self._known[key]
-                self._handler(WatchEvent(self._resource.watch_kind, old, None))
+                self._handler(WatchEvent(self.resource.watch_kind, old, None))
                 old = None
         self._known[key] = now
-        self._handler(WatchEvent(self._resource.watch_kind, old, self._object(item, metadata)))
+        self._handler(WatchEvent(self.resource.watch_kind, old, self._object(item, metadata)))
 
     def shows(self, ref: ObjectRef) -> bool:
         """Return True if this version of the object was handed over."""
@@ -126,13 +127,13 @@ class View:
         if known is None or known[0] != uid:
             return
         del self._known[key]
-        self._handler(WatchEvent(self._resource.watch_kind, last(), None))
+        self._handler(WatchEvent(self.resource.watch_kind, last(), None))
 
     def keep_only(self, keys: set[str]) -> None:
         """Hand over the deletion of every object whose key a complete list does not contain."""
         for key in [key for key in self._known if key not in keys]:
             known = self._known.pop(key)
-            self._handler(WatchEvent(self._resource.watch_kind, self._remembered(key, known), None))
+            self._handler(WatchEvent(self.resource.watch_kind, self._remembered(key, known), None))
 
     def _object(self, item: Mapping[str, Any], metadata: dict[str, Any]) -> KubeObject:
         if not self._keeps.managed_fields:
@@ -142,7 +143,7 @@ class View:
             annotations = metadata.get("annotations")
             if annotations and LAST_APPLIED in annotations:
                 del annotations[LAST_APPLIED]
-        resource = self._resource
+        resource = self.resource
         # The items of a list do not contain their kind.
         parsed = item
         if "kind" not in item:
@@ -155,7 +156,7 @@ class View:
         metadata = {"name": name, "uid": known[0], "resourceVersion": known[1]}
         if namespace:
             metadata["namespace"] = namespace
-        resource = self._resource
+        resource = self.resource
         parsed = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
         return KubeObject(resource.api_version, resource.kind, parsed=parsed)
 
@@ -270,6 +271,8 @@ class Informer:
                 self.relist_count += 1
                 log.info("watch.expired", resource=self.name, error=str(err))
             except ClusterError as err:
+                if isinstance(err, NotFoundError) and self._resources.forget(self.name):
+                    self._version = ""
                 self._note(err)
             except Exception as err:  # An unexpected error must not end the loop.
                 self._note(UnavailableError(self.name, "", f"{type(err).__name__}: {err}"))
@@ -285,6 +288,7 @@ class Informer:
             if self.view is None:
                 self.view = View(resource, self._handler, self._keeps)
                 self._reader = ObjectReader(resource.kind, keeps_managed_fields=self._keeps.managed_fields)
+            self.view.resource = resource
             self._late.begin_list()
             try:
                 seen, version = await self._pages(resource, self.view, self._times.page_size)
@@ -295,7 +299,7 @@ class Informer:
                 seen, version = await self._pages(resource, self.view, most)
         except NotFoundError as err:
             # A resource that is not served has no objects; it may be served later.
-            unserved = _unserved(self.name, self._resources.known(self.name), err)
+            unserved = _unserved(self.name, self._resources.described(self.name), err)
             self.unserved = unserved if unserved is not err else None
             self.synced.set()
             raise unserved from err
@@ -628,7 +632,7 @@ class Informer:
     def _note(self, err: ClusterError) -> None:
         text = err.server_message or err.text
         if isinstance(err, ForbiddenError):
-            resource = self._resources.known(self.name)
+            resource = self._resources.described(self.name)
             group = resource.group if resource is not None else ""
             plural = resource.plural if resource is not None else self.name
             text = (
@@ -657,12 +661,13 @@ def _unserved(name: str, resource: ApiResource | None, err: NotFoundError) -> No
     gate = _GATE_OF.get(name)
     if gate is None or resource is None:
         return err
+    older = "".join(f" (an older one: {version}=true)" for version in resource.older_versions)
     return NotFoundError(
         name,
         "",
         f"the API server does not serve it, and the feature gate {gate} of this scheduler needs it: start"
         f" kube-apiserver with --feature-gates={gate}=true and"
-        f" --runtime-config={resource.api_version}=true, or turn off {gate} here",
+        f" --runtime-config={resource.api_version}=true{older}, or turn off {gate} here",
     )
 
 

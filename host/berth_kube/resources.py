@@ -1,12 +1,12 @@
 """Maps a resource as `Need` spells it to its API version, kind and path.
 
-Used by `cluster`, `informer` and `calls`. Built-in resources are in a table; custom resources are looked up
-at the server once (discovery).
+Used by `cluster`, `informer`, `calls` and `events`. Built-in resources are in a table. Custom resources, and
+those that versions of Kubernetes serve in different versions, are looked up at the server once (discovery).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from berth_host.errors.cluster import NotFoundError
@@ -21,7 +21,8 @@ PENDING_OR_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
     """One resource. `name`: `storage.k8s.io/csinodes`. `watch_kind`: the kind of its WatchEvents.
-    `field_selector`: of its lists and watches, empty for all objects.
+    `field_selector`: of its lists and watches, empty for all objects. `older_versions`: the API versions in
+    which older API servers serve it, newest first; without them, every server has `api_version`.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ApiResource:
     watch_kind: str
     namespaced: bool
     field_selector: str = ""
+    older_versions: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -51,7 +53,14 @@ class ApiResource:
         return path_of(self.prefix, self.plural, namespace if self.namespaced else "", name, subresource)
 
 
-def _built_in(api_version: str, kind: str, plural: str, *, namespaced: bool = False) -> ApiResource:
+def _built_in(
+    api_version: str,
+    kind: str,
+    plural: str,
+    *,
+    namespaced: bool = False,
+    older_versions: tuple[str, ...] = (),
+) -> ApiResource:
     group = api_version.rpartition("/")[0]
     name = f"{group}/{plural}" if group else plural
     return ApiResource(
@@ -61,6 +70,7 @@ def _built_in(api_version: str, kind: str, plural: str, *, namespaced: bool = Fa
         watch_kind=kind if plural in ("pods", "nodes") else kind_of(name),
         namespaced=namespaced,
         field_selector=PENDING_OR_RUNNING if name == "pods" else "",
+        older_versions=older_versions,
     )
 
 
@@ -79,7 +89,13 @@ _BUILT_IN: Final = {
         _built_in("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
         _built_in("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
         _built_in("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups", namespaced=True),
-        _built_in("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "compositepodgroups", namespaced=True),
+        _built_in(
+            "scheduling.k8s.io/v1beta1",
+            "CompositePodGroup",
+            "compositepodgroups",
+            namespaced=True,
+            older_versions=("scheduling.k8s.io/v1alpha3",),
+        ),
         _built_in("storage.k8s.io/v1", "StorageClass", "storageclasses"),
         _built_in("storage.k8s.io/v1", "CSINode", "csinodes"),
         _built_in("storage.k8s.io/v1", "CSIDriver", "csidrivers"),
@@ -91,17 +107,12 @@ _BUILT_IN: Final = {
         _built_in("resource.k8s.io/v1", "DeviceTaintRule", "devicetaintrules"),
     )
 }
-_API_VERSION_OF_KIND: Final = {found.kind: found.api_version for found in _BUILT_IN.values()}
+_NAME_OF_KIND: Final = {found.kind: found.name for found in _BUILT_IN.values()}
 
 
 def built_in() -> list[ApiResource]:
-    """Return the resources that need no discovery."""
+    """Return the built-in resources, in the newest API versions."""
     return list(_BUILT_IN.values())
-
-
-def api_version_of(kind: str) -> str:
-    """Return the API version of a built-in kind; "v1" for any other kind."""
-    return _API_VERSION_OF_KIND.get(kind, "v1")
 
 
 class Resources:
@@ -109,14 +120,34 @@ class Resources:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._known = dict(_BUILT_IN)
+        self._known = {name: found for name, found in _BUILT_IN.items() if not found.older_versions}
 
     def known(self, name: str) -> ApiResource | None:
-        """Return a resource that is built in or was looked up before; else None."""
+        """Return a resource that needs no look-up, or was looked up before; else None."""
         return self._known.get(name)
 
+    def described(self, name: str) -> ApiResource | None:
+        """Return a known resource, or a built-in one in its newest API version, for texts; else None."""
+        return self._known.get(name) or _BUILT_IN.get(name)
+
+    def api_version_of(self, kind: str) -> str:
+        """Return the API version of a built-in kind, the newest one before a look-up; "v1" for others."""
+        found = self.described(_NAME_OF_KIND.get(kind, ""))
+        return "v1" if found is None else found.api_version
+
+    def forget(self, name: str) -> bool:
+        """Look a resource up anew at its next use, as the API server may serve another version of it now.
+
+        Return False for a resource that has one version everywhere, and for a custom one.
+        """
+        if name not in _BUILT_IN or not _BUILT_IN[name].older_versions:
+            return False
+        self._known.pop(name, None)
+        return True
+
     async def resolve(self, name: str) -> ApiResource:
-        """Return the resource, if needed by discovery in the version that the server prefers.
+        """Return the resource, if needed by discovery: a built-in one in the newest version that the server
+        serves, a custom one in the version that the server prefers.
 
         Raises NotFoundError if the server does not serve the resource, and other ClusterErrors.
         """
@@ -127,6 +158,13 @@ class Resources:
 
     async def _discover(self, name: str) -> ApiResource:
         group, _, plural = name.rpartition("/")
+        newest = _BUILT_IN.get(name)
+        if newest is not None:
+            for api_version in (newest.api_version, *newest.older_versions):
+                found = replace(newest, api_version=api_version)
+                if await self._serves(found):
+                    return found
+            raise NotFoundError(name, "", "the API server does not serve this resource")
         for api_version in await self._versions(group):
             prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
             served = await self._client.request("GET", prefix, resource=name)
@@ -140,6 +178,17 @@ class Resources:
                         namespaced=bool(item.get("namespaced")),
                     )
         raise NotFoundError(name, "", "the API server does not serve this resource; is its CRD installed?")
+
+    async def _serves(self, resource: ApiResource) -> bool:
+        """Return True if the server serves the resource in its API version."""
+        try:
+            served = await self._client.request("GET", resource.prefix, resource=resource.name)
+        except NotFoundError:
+            return False
+        return any(
+            isinstance(item, dict) and item.get("name") == resource.plural
+            for item in served.get("resources") or ()
+        )
 
     async def _versions(self, group: str) -> list[str]:
         """Return all versions of a group, the preferred one first."""

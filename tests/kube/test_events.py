@@ -152,7 +152,7 @@ async def test_series_that_ended_is_written_with_its_count_and_forgotten(
 
 
 def test_long_series_is_written_again_now_and_then() -> None:
-    series = EventSeries("here")
+    series = EventSeries("here", lambda _: "v1")
     kept = series.add(failed(), 0.0)
     assert kept is not None
     now_s = 0.0
@@ -166,7 +166,7 @@ def test_long_series_is_written_again_now_and_then() -> None:
 
 @pytest.mark.slow
 def test_kept_events_are_bounded_and_bindings_are_not_kept() -> None:
-    series = EventSeries("here")
+    series = EventSeries("here", lambda _: "v1")
     for i in range(MAX_KEPT + 10):
         series.add(failed(pod=ObjectRef(name=f"p{i}")), float(i))
     assert len(series) == MAX_KEPT

@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
+from berth_host.cluster.port import EventRecord
 from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import ManualClock
 from berth_kube.client import KubeClient
 from berth_kube.cluster import KubeCluster
 from berth_kube.informer import WatchTimes
-from berth_sdk.kube_object import LAST_APPLIED
+from berth_sdk.kube_object import LAST_APPLIED, ObjectRef
 from support.kube_api import Answer, KubeApi
 from support.waiting import until
 from support.watched_view import WatchedView
@@ -273,7 +274,7 @@ async def test_nothing_is_handed_over_after_stop(
     ("resource", "gate", "version"),
     [
         ("scheduling.k8s.io/podgroups", "GenericWorkload", "v1beta1"),
-        ("scheduling.k8s.io/compositepodgroups", "CompositePodGroup", "v1alpha3"),
+        ("scheduling.k8s.io/compositepodgroups", "CompositePodGroup", "v1beta1"),
     ],
     ids=["podgroups", "compositepodgroups"],
 )
@@ -287,6 +288,66 @@ async def test_api_server_without_pod_groups_is_told_the_flags_that_it_needs(
     assert f"--feature-gates={gate}=true" in text
     assert f"--runtime-config=scheduling.k8s.io/{version}=true" in text
     assert f"or turn off {gate} here" in text
+
+
+COMPOSITE_GROUPS = "scheduling.k8s.io/compositepodgroups"
+BETA, ALPHA = "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [([ALPHA], ALPHA), ([BETA], BETA), ([ALPHA, BETA], BETA)],
+    ids=["1.37", "1.38", "both"],
+)
+async def test_composite_groups_are_watched_in_the_newest_version_that_the_server_has(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView, served: list[str], used: str
+) -> None:
+    api.not_served.clear()
+    api.group_versions = served
+    await api.put("compositepodgroups", "tree")
+    await followed.start(seen.handle, [COMPOSITE_GROUPS])
+    await api.put("compositepodgroups", "later")
+    await until(lambda: "default/later" in seen.objects["CompositePodGroup"])
+    assert {request.path for request in api.seen("GET", "/compositepodgroups")} == {
+        f"/apis/{used}/compositepodgroups"
+    }
+    ref = ObjectRef(namespace="default", name="tree")
+    found = await followed.get(COMPOSITE_GROUPS, ref)
+    assert found is not None
+    assert found.api_version == used
+    record = EventRecord(
+        regarding=ref,
+        regarding_kind="CompositePodGroup",
+        reason="Waiting",
+        action="Scheduling",
+        note="",
+        reporter="x",
+    )
+    followed.events.add(record)
+    await until(lambda: bool(api.seen("POST", "/events")))
+    assert api.seen("POST", "/events")[0].body["regarding"]["apiVersion"] == used
+
+
+async def test_composite_groups_are_found_again_after_the_server_drops_a_version(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    api.not_served.clear()
+    api.group_versions, api.max_watch_s = [ALPHA], 0.05
+    await followed.start(seen.handle, [COMPOSITE_GROUPS])
+    api.group_versions = [BETA]
+    await api.put("compositepodgroups", "tree")
+    await until(lambda: "default/tree" in seen.objects["CompositePodGroup"])
+    last = api.seen("GET", "/compositepodgroups")[-1]
+    assert last.path == f"/apis/{BETA}/compositepodgroups"
+    assert seen.faults == []
+
+
+async def test_error_about_composite_groups_names_both_versions(
+    followed: KubeCluster, seen: WatchedView
+) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await followed.start(seen.handle, [COMPOSITE_GROUPS])
+    assert f"--runtime-config={BETA}=true (an older one: {ALPHA}=true), or turn off" in str(caught.value)
 
 
 async def test_other_resource_that_is_not_served_has_no_objects(

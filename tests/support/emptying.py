@@ -23,6 +23,7 @@ _NAMESPACED: Final = (
     # Served by a server with pod groups alone.
     "/apis/scheduling.k8s.io/v1beta1/{ns}/workloads",
     "/apis/scheduling.k8s.io/v1beta1/{ns}/podgroups",
+    "/apis/scheduling.k8s.io/v1beta1/{ns}/compositepodgroups",
     "/apis/scheduling.k8s.io/v1alpha3/{ns}/compositepodgroups",
     "/apis/scheduling.x-k8s.io/v1alpha1/{ns}/podgroups",
 )

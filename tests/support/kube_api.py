@@ -26,6 +26,7 @@ PLURALS = {
     "services": ("v1", "Service", True),
     "csinodes": ("storage.k8s.io/v1", "CSINode", False),
     "widgets": ("example.com/v1beta1", "Widget", True),
+    "compositepodgroups": ("scheduling.k8s.io/v1beta1", "CompositePodGroup", True),
     "events": ("events.k8s.io/v1", "Event", True),
 }
 
@@ -84,7 +85,9 @@ class KubeApi:
         self.bookmark_s = 0.2
         self.is_silent = False
         """A watch says nothing, for ever."""
-        self.not_served: set[str] = set()
+        self.not_served: set[str] = {"compositepodgroups"}
+        self.group_versions = ["scheduling.k8s.io/v1beta1"]
+        """The API versions with composite groups, if these are served."""
         self.url = ""
         self._changed = asyncio.Condition()
         self._snapshots: dict[str, tuple[int, list[Json]]] = {}
@@ -167,12 +170,14 @@ class KubeApi:
         if discovered is not None:
             return _json(200, discovered)
         parts = request.path.strip("/").split("/")
+        api_version = "/".join(parts[1:3])
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
         if len(parts) > 2 and parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
         plural, name, subresource = (*parts, "", "", "")[:3]
-        if plural not in PLURALS or plural in self.not_served:
+        is_served = plural in PLURALS and plural not in self.not_served
+        if not is_served or (plural == "compositepodgroups" and api_version not in self.group_versions):
             return _status(404, "the server could not find the requested resource")
         key = f"{namespace}/{name}" if PLURALS[plural][2] else name
         if request.method == "GET" and not name:
@@ -230,6 +235,14 @@ class KubeApi:
         if path == "/apis/example.com/v1beta1":
             resource = {"name": "widgets", "kind": "Widget", "namespaced": True}
             return {"kind": "APIResourceList", "resources": [resource]}
+        if path == "/apis/scheduling.k8s.io/v1beta1" or path.removeprefix("/apis/") in self.group_versions:
+            is_served = (
+                "compositepodgroups" not in self.not_served
+                and path.removeprefix("/apis/") in self.group_versions
+            )
+            groups = [{"name": "podgroups", "kind": "PodGroup", "namespaced": True}]
+            groups += [{"name": "compositepodgroups", "kind": "CompositePodGroup"}] if is_served else []
+            return {"kind": "APIResourceList", "resources": groups}
         return None
 
     def _list(self, request: web.Request, plural: str, namespace: str = "") -> web.Response:

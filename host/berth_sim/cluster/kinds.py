@@ -17,7 +17,8 @@ class Kind:
 
     `namespaced`: its objects are in namespaces. `keeps_status`: the status of a new object is kept, as a
     kubelet registers its node with a status; for other kinds it is removed. `is_custom`: it is not one of
-    Kubernetes' own; its CustomResourceDefinition is not kept.
+    Kubernetes' own; its CustomResourceDefinition is not kept. `older_versions`: the API versions in which
+    older Kubernetes has the kind; objects of these versions are kept as objects of `api_version`.
     """
 
     api_version: str
@@ -26,6 +27,7 @@ class Kind:
     namespaced: bool = True
     keeps_status: bool = False
     is_custom: bool = False
+    older_versions: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -36,6 +38,10 @@ class Kind:
     def watch_kind(self) -> str:
         """The kind of its watch events, as for `berth_kube`: a custom one has the resource's name."""
         return self.resource if self.is_custom else self.kind
+
+    def has_version(self, api_version: str) -> bool:
+        """Return True if objects of this API version are kept."""
+        return api_version == self.api_version or api_version in self.older_versions
 
     def key(self, namespace: str, name: str) -> str:
         """Return `namespace/name`, or `name` for a cluster-scoped kind."""
@@ -78,7 +84,12 @@ _ALL: Final = (
     Kind("scheduling.k8s.io/v1", "PriorityClass", "scheduling.k8s.io/priorityclasses", namespaced=False),
     Kind("scheduling.k8s.io/v1beta1", "Workload", "scheduling.k8s.io/workloads"),
     Kind("scheduling.k8s.io/v1beta1", "PodGroup", "scheduling.k8s.io/podgroups"),
-    Kind("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "scheduling.k8s.io/compositepodgroups"),
+    Kind(
+        "scheduling.k8s.io/v1beta1",
+        "CompositePodGroup",
+        "scheduling.k8s.io/compositepodgroups",
+        older_versions=("scheduling.k8s.io/v1alpha3",),
+    ),
     Kind("scheduling.x-k8s.io/v1alpha1", "PodGroup", "scheduling.x-k8s.io/podgroups", is_custom=True),
     Kind("node.k8s.io/v1", "RuntimeClass", "node.k8s.io/runtimeclasses", namespaced=False),
     Kind("storage.k8s.io/v1", "StorageClass", "storage.k8s.io/storageclasses", namespaced=False),

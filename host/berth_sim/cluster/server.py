@@ -371,7 +371,7 @@ class ApiServer:
 
 def _kind_of(obj: JsonObject) -> Kind:
     kind = kind_of(obj)
-    if kind is None or kind.api_version != obj.get("apiVersion"):
+    if kind is None or not kind.has_version(str(obj.get("apiVersion"))):
         raise InvalidError(str(obj.get("kind")), "", [FieldProblem("kind", "is not kept here")])
     return kind
 

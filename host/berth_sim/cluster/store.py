@@ -42,6 +42,7 @@ class ObjectStore:
 
     def put(self, kind: Kind, key: str, obj: dict[str, Any]) -> KubeObject:
         """Store a new object or a new version. The caller must not use `obj` any more."""
+        obj["apiVersion"] = kind.api_version
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.next_version())}
         stored = KubeObject(kind.api_version, kind.kind, parsed=obj)
         objects = self._objects[kind.resource]

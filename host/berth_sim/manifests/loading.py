@@ -218,7 +218,7 @@ def _foreign_name(obj: Mapping[str, Any]) -> str:
 def _version_problem(obj: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return path and text of a problem with the apiVersion of a known kind; None without one."""
     known = kind_of(obj)
-    if known is not None and known.api_version != obj["apiVersion"]:
+    if known is not None and not known.has_version(obj["apiVersion"]):
         return "apiVersion", f"{obj['apiVersion']!r} has no {known.kind} here: use {known.api_version}"
     return None
 

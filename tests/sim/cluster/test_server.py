@@ -396,3 +396,16 @@ def test_status_of_a_node_gets_its_defaults_at_update_too(server: ApiServer) -> 
     capacity = {"cpu": "3", "pods": "5"}
     after = server.update({**node_object("a"), "status": {"capacity": capacity}}, subresource="status")
     assert after.get("status.allocatable") == capacity
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+def test_composite_group_of_every_version_is_kept_in_the_newest_one(server: ApiServer, version: str) -> None:
+    made = server.create(
+        {
+            "apiVersion": f"scheduling.k8s.io/{version}",
+            "kind": "CompositePodGroup",
+            "metadata": {"name": "tree", "namespace": "default"},
+            "spec": {"schedulingPolicy": {"basic": {}}},
+        }
+    )
+    assert (made.api_version, made.parsed["apiVersion"]) == ("scheduling.k8s.io/v1beta1",) * 2

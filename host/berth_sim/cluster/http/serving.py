@@ -26,7 +26,7 @@ from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_sim.cluster.http.history import Change, History
-from berth_sim.cluster.http.target import Target, target_of
+from berth_sim.cluster.http.target import Target, discovery_of, target_of
 from berth_sim.cluster.kinds import POD
 from berth_sim.cluster.server import ApiServer
 
@@ -171,6 +171,9 @@ class Handlers:
         if request.path == _REVIEWS:
             # There is no authentication, so every right is granted.
             return _json(201, {**orjson.loads(await request.read()), "status": {"allowed": True}})
+        discovered = discovery_of(request.path) if request.method == "GET" else None
+        if discovered is not None:
+            return _json(200, discovered)
         target = target_of(request.path)
         answer = self._by_method.get(request.method)
         if target is None or answer is None:

@@ -6,6 +6,7 @@ Called by `serving`. Source: the Kubernetes API's paths, `/api/v1/...` and `/api
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from berth_sdk.kube_object import ObjectRef
 
@@ -25,6 +26,25 @@ class Target:
     def ref(self) -> ObjectRef:
         """The reference of the object."""
         return ObjectRef(name=self.name, namespace=self.namespace)
+
+
+def discovery_of(path: str) -> dict[str, Any] | None:
+    """Return the list of resources that a path of an API version names, `/apis/apps/v1`; None for others."""
+    match [part for part in path.split("/") if part]:
+        case ["api", api_version]:
+            pass
+        case ["apis", group, version]:
+            api_version = f"{group}/{version}"
+        case _:
+            return None
+    found = [
+        {"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced}
+        for kind in BY_RESOURCE.values()
+        if kind.api_version == api_version
+    ]
+    if not found:
+        return None
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": found}
 
 
 def target_of(path: str) -> Target | None:

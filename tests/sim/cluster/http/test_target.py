@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from berth_sim.cluster.http.target import target_of
+from berth_sim.cluster.http.target import discovery_of, target_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,13 @@ def test_path_names_a_resource_or_an_object(
 )
 def test_path_of_an_unknown_resource_has_no_target(path: str) -> None:
     assert target_of(path) is None
+
+
+def test_path_of_an_api_version_lists_its_resources() -> None:
+    found = discovery_of("/apis/scheduling.k8s.io/v1beta1")
+    assert found is not None
+    assert {"name": "compositepodgroups", "kind": "CompositePodGroup", "namespaced": True} in found[
+        "resources"
+    ]
+    assert discovery_of("/apis/scheduling.k8s.io/v1alpha3") is None
+    assert discovery_of("/api/v1/pods") is None
