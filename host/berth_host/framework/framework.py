@@ -39,6 +39,7 @@ from berth_host.rpc.client import PluginClient
 
 _STEPPED: Final = (ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
 _EVERYONE: Final = AskEveryone()
+_RANKS_NODES: Final = "DefaultPreemption"
 _NOBODY_S: Final = 0.0
 """The seconds that an extension point takes without a plugin to call."""
 Found = TypeVar("Found", PostFilterResult, PodGroupPostFilterResult)
@@ -84,6 +85,13 @@ class Framework:
         post_binding = self.plugins_at(ExtensionPoint.POST_BIND)
         self._told = [client for client in self.clients if client.is_served or client in post_binding]
         """The plugins that are told of a bound pod, whatever they keep."""
+        self.ranks_nodes = all(
+            any(client.name == _RANKS_NODES for client in self.plugins_at(point))
+            for point in (ExtensionPoint.RESERVE, ExtensionPoint.POD_GROUP_POST_FILTER)
+        )
+        """True if the preemption of a group may rank nodes by their victims: DefaultPreemption, which ranks
+        them, is at both points. Source: kube-scheduler `framework/runtime/framework.go` (NewFramework), v1.38.
+        """
         self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
         """The points about groups of pods."""
 

@@ -181,19 +181,25 @@ class GroupPoints:
         self._times.at[ExtensionPoint.PLACEMENT_GENERATE][code].since(started_s)
         return found
 
-    async def run_placement_feasible(self, one: PlacementCycle, step: PlacementProgress) -> Status:
+    async def run_placement_feasible(
+        self, one: PlacementCycle, step: PlacementProgress, *, is_list: bool = False
+    ) -> Status:
         """Return SUCCESS if the group is complete with the members of this step.
 
         UNSCHEDULABLE and errors of the first plugin that answers so end it. WAIT counts if no later plugin
-        answers otherwise. Without a plugin: SUCCESS.
+        rejects or fails. Without a plugin: SUCCESS. `is_list`: profiles list the plugins, as in 1.38: the last
+        WAIT counts, not the first one, and the text of an error names the point.
         """
         started_s = instant_s()
         status = SUCCESS
         for plugin in self._asked(one, ExtensionPoint.PLACEMENT_FEASIBLE):
             answer = await plugin.client.placement_feasible(one, step)
             if answer.code is Code.WAIT:
-                status = answer.with_plugin(plugin.client.name) if status.is_success else status
+                if status.is_success or is_list:
+                    status = answer.with_plugin(plugin.client.name)
             elif not answer.is_success:
+                if is_list and answer.code is Code.ERROR:
+                    answer = Status.error(f"running PlacementFeasible plugin: {answer.message}")
                 status = answer.with_plugin(plugin.client.name)
                 break
         self._times.at[ExtensionPoint.PLACEMENT_FEASIBLE][status.code].since(started_s)

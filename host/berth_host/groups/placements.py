@@ -462,7 +462,7 @@ class Placements:
     ) -> GroupStatus:
         """Return the answer of PlacementFeasible at one step."""
         step = PlacementProgress(remaining, scheduled, failures)
-        ran = self._points.run_placement_feasible(record, step)
+        ran = self._points.run_placement_feasible(record, step, is_list=self._rules.judges_trees)
         status = await self._observer.step(record, AttemptStep.PLACEMENT_FEASIBLE, ran)
         if status.is_success or status.is_rejected or status.code is Code.WAIT:
             return self._rules.feasible(status)

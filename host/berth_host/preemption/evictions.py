@@ -383,9 +383,18 @@ class Evictions:
         return [pod for pod in found if pod is not None and not pod.node_name]
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
-        """Return the pods of lower priority that are nominated to the node; none for a group."""
-        there = self._seams.queue.nominated_to(eviction.preemptor.place)
-        return [pod for pod in there if pod.priority < eviction.preemptor.priority]
+        """Return the pods of lower priority that are nominated to the preemptor's nodes; before 1.38 none for a
+        group.
+        """
+        preemptor = eviction.preemptor
+        if preemptor.type != POD and not self._seams.rules.judges_group_trees:
+            return []
+        return [
+            pod
+            for node_name in sorted(set(preemptor.nodes.values()))
+            for pod in self._seams.queue.nominated_to(node_name)
+            if pod.priority < preemptor.priority
+        ]
 
     # --- changes that plugins ask for ---------------------------------------------------------------
 

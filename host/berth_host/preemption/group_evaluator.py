@@ -3,7 +3,8 @@
     may the group preempt? -> is a preemption of its own under way? -> all units of lower priority leave the
     snapshot -> the algorithm runs once -> the units that need not leave come back (`reprieve`)
 
-Since 1.38 the algorithm prefers nodes that cost few victims (`node_ranks`).
+Since 1.38 the algorithm prefers nodes that cost few victims (`node_ranks`), if DefaultPreemption is in the
+profile at Reserve and PodGroupPostFilter.
 
 The units (`units`) of the whole cluster count. The nodes that the algorithm chooses do not change any more,
 so there may be a smaller set of victims.
@@ -152,7 +153,8 @@ class GroupEvaluator:
             make = Status.unschedulable if self._judges_trees else Status.unresolvable
             return GroupEvaluation(make(_NO_VICTIMS))
         potential = self._potential(units, lower)
-        ranks = NodeRanks(potential.ranked()) if self._judges_trees else None
+        is_ranked = self._judges_trees and attempt.framework.ranks_nodes
+        ranks = NodeRanks(potential.ranked()) if is_ranked else None
         mark = snapshot.mark()
         try:
             for pods in potential.pods:

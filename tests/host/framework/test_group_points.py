@@ -86,6 +86,37 @@ async def test_feasible_is_what_all_plugins_agree_on(answers: list[Status], code
     assert (status.code, status.plugin) == (code, plugin)
 
 
+WAITS: Any = [Status(Code.WAIT, ("a",)), Status(Code.WAIT, ("b",)), Status.success()]
+
+
+@pytest.mark.parametrize(
+    ("answers", "before", "since"),
+    [
+        pytest.param(WAITS, (Code.WAIT, "P0", "a"), (Code.WAIT, "P1", "b"), id="waits"),
+        pytest.param(
+            [Status.error("broken")],
+            (Code.ERROR, "P0", "broken"),
+            (Code.ERROR, "P0", "running PlacementFeasible plugin: broken"),
+            id="error",
+        ),
+        pytest.param(
+            [*WAITS, Status.unschedulable("no")],
+            (Code.UNSCHEDULABLE, "P3", "no"),
+            (Code.UNSCHEDULABLE, "P3", "no"),
+            id="rejection",
+        ),
+    ],
+)
+async def test_last_wait_counts_and_errors_name_the_point_where_profiles_list_the_plugins(
+    answers: list[Status], before: tuple[Code, str, str], since: tuple[Code, str, str]
+) -> None:
+    plugins = [says(f"P{i}", placement_feasible=answer) for i, answer in enumerate(answers)]
+    groups, one = framework_of(plugins).groups, group_cycle().placement(Placement("", NODES))
+    for is_list, want in ((False, before), (True, since)):
+        status = await groups.run_placement_feasible(one, PlacementProgress(3, 0), is_list=is_list)
+        assert (status.code, status.plugin, status.message) == want
+
+
 async def test_scores_of_placements_are_normalised_weighted_and_added() -> None:
     class Most:
         """The more members, the better, of the most that any placement has."""
