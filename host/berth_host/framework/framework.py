@@ -90,7 +90,8 @@ class Framework:
             for point in (ExtensionPoint.RESERVE, ExtensionPoint.POD_GROUP_POST_FILTER)
         )
         """True if the preemption of a group may rank nodes by their victims: DefaultPreemption, which ranks
-        them, is at both points. Source: kube-scheduler `framework/runtime/framework.go` (NewFramework), v1.38.
+        them, is at both points.
+        Source: kube-scheduler `framework/runtime/framework.go` (NewFramework), v1.38.
         """
         self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
         """The points about groups of pods."""

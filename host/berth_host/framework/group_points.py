@@ -187,8 +187,8 @@ class GroupPoints:
         """Return SUCCESS if the group is complete with the members of this step.
 
         UNSCHEDULABLE and errors of the first plugin that answers so end it. WAIT counts if no later plugin
-        rejects or fails. Without a plugin: SUCCESS. `is_list`: profiles list the plugins, as in 1.38: the last
-        WAIT counts, not the first one, and the text of an error names the point.
+        rejects or fails. Without a plugin: SUCCESS. `is_list`: profiles list the plugins, as in 1.38. Then
+        the last WAIT counts, not the first one, and the text of an error names the point.
         """
         started_s = instant_s()
         status = SUCCESS

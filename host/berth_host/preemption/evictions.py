@@ -383,8 +383,8 @@ class Evictions:
         return [pod for pod in found if pod is not None and not pod.node_name]
 
     def _lower_nominations(self, eviction: _Eviction) -> Sequence[Pod]:
-        """Return the pods of lower priority that are nominated to the preemptor's nodes; before 1.38 none for a
-        group.
+        """Return the pods of lower priority that are nominated to the preemptor's nodes; before 1.38, none
+        for a group.
         """
         preemptor = eviction.preemptor
         if preemptor.type != POD and not self._seams.rules.judges_group_trees:

@@ -1,4 +1,4 @@
-"""The preemption of a group in a whole host, by version: which nodes it takes, and whose nominations it clears."""
+"""The preemption of a group in a whole host, by version: its nodes, and the nominations that it clears."""
 
 from __future__ import annotations
 
