@@ -152,6 +152,19 @@ async def test_waits_are_clamped_to_fifteen_minutes(waiting: WaitingPods, clock:
     assert "after waiting 15m0s" in (await waiting.wait(POD.uid)).message
 
 
+@pytest.mark.parametrize("wait_s", [0.0, -5.0])
+async def test_wait_of_no_time_ends_at_once_unless_the_plugin_has_allowed_the_pod(
+    waiting: WaitingPods, clock: ManualClock, wait_s: float
+) -> None:
+    waiting.hold(POD.uid, {"A": wait_s})
+    clock.advance(0)
+    assert "after waiting 0s at plugin A" in (await waiting.wait(POD.uid)).message
+    waiting.register(POD, "c2", "n0")
+    assert waiting.allow("A", POD.uid, "c2") is Decision.STORED_EARLY
+    waiting.hold(POD.uid, {"A": wait_s})
+    assert (await waiting.wait(POD.uid)).is_success
+
+
 async def test_preemption_ends_a_wait_with_an_error(waiting: WaitingPods) -> None:
     assert not waiting.preempt(POD.uid, "P", "preempted")  # Permit is not over
     waiting.hold(POD.uid, {"A": 10.0})

@@ -210,7 +210,9 @@ def test_no_decision_is_a_violation_where_one_is_due() -> None:
             ask()
 
 
-@pytest.mark.parametrize(("wished_s", "want_s"), [(None, 900.0), (5.0, 5.0), (9999.0, 900.0), (-1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("wished_s", "want_s"), [(None, 900.0), (5.0, 5.0), (9999.0, 900.0), (0.0, 0.0), (-1.0, 0.0)]
+)
 def test_permit_wait_is_clamped_to_a_quarter_of_an_hour(wished_s: float | None, want_s: float) -> None:
     assert checker().permit(calls.PERMIT, PermitResult.wait(wished_s)).wait_timeout_s == want_s
 
