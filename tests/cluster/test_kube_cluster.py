@@ -99,6 +99,29 @@ async def test_every_kind_that_kube_scheduler_watches_can_be_watched(cluster: Ku
     assert seen.faults == []
 
 
+@pytest.mark.long
+async def test_composite_groups_of_an_older_server_are_found_in_its_version(
+    empty_pod_group_servers: RealServers,
+) -> None:
+    seen, groups = WatchedView(), "scheduling.k8s.io/compositepodgroups"
+    client = await KubeClient.open(Connection(kubeconfig=str(empty_pod_group_servers.kubeconfig()), qps=-1))
+    cluster = KubeCluster(client, RealClock(), times=TIMES)
+    try:
+        await cluster.start(seen.handle, ["scheduling.k8s.io/podgroups", groups])
+        spec = {
+            "schedulingPolicy": {"gang": {"minGroupCount": 1}},
+            "workloadRef": {"workloadName": "w", "templateName": "t"},
+        }
+        made = await cluster.create(groups, named("tree"), {"spec": spec})
+        await until(lambda: "default/tree" in seen.objects["CompositePodGroup"])
+        assert made.api_version == "scheduling.k8s.io/v1alpha3"  # all that 1.37 has
+        assert cluster.problems == {}
+        assert seen.faults == []
+    finally:
+        await cluster.stop()
+        await client.close()
+
+
 @BOTH_PROTOCOLS
 async def test_adapter_creates_binds_patches_and_deletes_a_pod(cluster: KubeCluster) -> None:
     seen = WatchedView()
