@@ -76,6 +76,10 @@ RUN_ELSEWHERE = {
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel-collector.monitoring:4317 OTEL_SERVICE_NAME=gpu-share \\\n"
         "  berth-sdk serve gpu_share:GpuShare --listen unix:/run/berth/plugins/gpu-share.sock\n",
     ],
+    # tests/host/cli/test_versions_compared.py
+    "docs/explanation/supported-versions.md": [
+        "berth check-config scheduler.yaml --emulated-version 1.38 --against 1.37\n",
+    ],
     # These need a cluster: tests/cluster/test_compare.py; tests/sim/commands/test_compare.py has manifests.
     "docs/how-to/compare-configurations.md": [
         "berth compare --cluster --config now.yaml --config next.yaml\n",
@@ -140,7 +144,12 @@ RUN_ELSEWHERE = {
         "make e2e E2E_ARGS='--runs 2 --at-once --keep .cache/e2e'\n"
         "make e2e E2E_ARGS='--scheduler berth --focus SchedulerPreemption'\n",
     ],
-    "docs/how-to/test-on-a-real-api-server.md": ["make envtest\n", "make test PYTEST_ARGS=tests/cluster\n"],
+    # tests/house/test_envtest.py says what the variable builds.
+    "docs/how-to/test-on-a-real-api-server.md": [
+        "make envtest\n",
+        "export ENVTEST_K8S_VERSION=v1.38.0-rc.0\nmake envtest\nmake test PYTEST_ARGS=tests/cluster\n",
+        "make test PYTEST_ARGS=tests/cluster\n",
+    ],
     # tests/examples/test_languages.py builds and tests; the last line serves until it is ended.
     "examples/go/README.md": [
         "examples/go/build.sh\ncd examples/go && go test ./...\n"
