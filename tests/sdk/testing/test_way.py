@@ -234,9 +234,12 @@ class Real:
         self.names.remove(name)
 
     async def quiet(self) -> None:
+        binding = self.world.host.binding
         for _ in range(TURNS):
             await asyncio.sleep(0)
-            while self.world.host.binding.active_count:  # plugins at work in threads
+            while binding.active_count or len(
+                binding.ends or ()
+            ):  # plugins at work in threads, or not told yet
                 await asyncio.sleep(0)
 
     def now_s(self) -> float:
