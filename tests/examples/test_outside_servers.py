@@ -164,7 +164,12 @@ async def test_each_licence_is_activated_for_one_pod_at_a_time(
         await world.settle()
         found = {name: world.pod(name) for name in ("a", "b", "c", "plain")}
         held = {name: item and item.get("metadata.annotations", {}) for name, item in found.items()}
-        assert held == {"a": {pool.LICENCE: "0"}, "b": {pool.LICENCE: "1"}, "c": {}, "plain": {}}
+        assert held == {
+            "a": {pool.LicencePool.KEY: "0"},
+            "b": {pool.LicencePool.KEY: "1"},
+            "c": {},
+            "plain": {},
+        }
         assert outside.puts == {"/0": 2, "/1": 2}
         assert "no licence is free" in world.message_of("c")
         assert world.node_of("plain")
@@ -198,7 +203,7 @@ async def test_licence_of_a_pod_that_is_deleted_before_its_post_bind_goes_to_the
         await world.settle()
         held = world.pod("next")
         assert held is not None
-        assert held.get("metadata.annotations") == {pool.LICENCE: "0"}
+        assert held.get("metadata.annotations") == {pool.LicencePool.KEY: "0"}
 
 
 def test_licence_of_a_cycle_survives_a_restart(outside: Outside) -> None:

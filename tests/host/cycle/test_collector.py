@@ -18,6 +18,16 @@ class Attempts:
         return self.count
 
 
+@pytest.fixture(autouse=True)
+def no_other_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the hosts that earlier tests killed or left, and their settings of the process."""
+    before = gc.get_threshold()
+    monkeypatch.setattr(Collector, "_running", 0)
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
 @pytest.fixture
 def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     done: list[str] = []
