@@ -229,10 +229,13 @@ async def test_failing_extender_is_an_error_of_the_attempt_and_the_pod_is_tried_
 
 
 def nominate(world: World, name: str, node_name: str) -> None:
-    """Create a pod with a nominated node."""
-    world.server.create(pod(name))
+    """Create a pod with a nominated node. It is gated until it has the node."""
+    made = pod(name)
+    made["spec"]["schedulingGates"] = [{"name": "example.com/nominated"}]
+    world.server.create(made)
     ref = ObjectRef(namespace="default", name=name)
     world.server.patch("pods", ref, {"status": {"nominatedNodeName": node_name}}, subresource="status")
+    world.server.patch("pods", ref, {"spec": {"schedulingGates": []}})
 
 
 async def test_nominated_node_is_asked_about_alone_and_taken() -> None:
