@@ -141,7 +141,7 @@ def test_every_category_of_a_later_version_is_here(version: str, count: int) -> 
     assert {name for name in categories if not name.startswith(new)} < set(CATEGORIES)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("version", "category"), CATEGORIES_OF)
 def test_host_decides_as_a_later_version(version: str, category: str, plugin_server: str) -> None:
     records = records_of(category, LATER[version])[:QUICK]

@@ -487,8 +487,8 @@ class LateInTheQueue(Late):
     [
         (Late, "Filter", "calls.in-time", "0.25"),
         (Late, "Score", "calls.in-time", "0.25"),
-        (Late, "Reserve", "reserve.in-time", "1"),
-        (Late, "Permit", "permit.in-time", "1"),
+        pytest.param(Late, "Reserve", "reserve.in-time", "1", marks=pytest.mark.long),
+        pytest.param(Late, "Permit", "permit.in-time", "1", marks=pytest.mark.long),
         (LateInTheQueue, "PreEnqueue", "preEnqueue.in-time", "0.25"),
         (LateInTheQueue, "SortKeys", "queueSort.in-time", "0.25"),
     ],

@@ -156,6 +156,7 @@ class SecondIsWrong(Two):
         return answer
 
 
+@pytest.mark.long
 def test_one_wrong_plugin_of_two_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with SecondIsWrong().serving(tmp_path) as address:
         assert main(["conformance", address, "--level", "core", "--json"]) == 1
