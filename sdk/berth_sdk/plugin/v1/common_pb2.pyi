@@ -1859,7 +1859,7 @@ class CycleEnd(_message.Message):
         as late as PostBind does: see *reservation*.
         """
         OUTCOME_UNSCHEDULABLE: CycleEnd._Outcome.ValueType  # 2
-        """No node was found, or a plugin rejected the pod."""
+        """No node was found, or a plugin rejected the pod. Every reservation of the cycle is given back by Unreserve."""
         OUTCOME_ABORTED: CycleEnd._Outcome.ValueType  # 3
         """An error happened, the pod was deleted, or the host gave up. Every reservation of the cycle is given back by
         Unreserve.
@@ -1875,7 +1875,7 @@ class CycleEnd(_message.Message):
     as late as PostBind does: see *reservation*.
     """
     OUTCOME_UNSCHEDULABLE: CycleEnd.Outcome.ValueType  # 2
-    """No node was found, or a plugin rejected the pod."""
+    """No node was found, or a plugin rejected the pod. Every reservation of the cycle is given back by Unreserve."""
     OUTCOME_ABORTED: CycleEnd.Outcome.ValueType  # 3
     """An error happened, the pod was deleted, or the host gave up. Every reservation of the cycle is given back by
     Unreserve.

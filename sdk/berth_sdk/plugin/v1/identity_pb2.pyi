@@ -755,8 +755,10 @@ class PluginDescriptor(_message.Message):
 
         Until the first handshake of the plugin every pod is inside. After that the scope of the last instance holds, also
         while no instance is attached. A change of the scope is an event about the plugin that users see. The scope is read
-        once in a cycle, and holds for all of it. What a cycle reserved is given back, whatever the pod is by
-        then: Unreserve, PostBind and Reconcile do not read the scope.
+        once in a cycle, and holds for all of it. What a cycle reserved is given back, whatever the pod is by then:
+        Unreserve, PostBind and Reconcile do not read the scope.
+
+        A call about a group is made if one of its members is inside, or if it has no members; it names all of them.
 
         The scope spares calls and is no rule: a host that does not know a condition asks about more pods, so the plugin
         answers about every pod.

@@ -1280,8 +1280,8 @@ Global___NormalizePlacementScoreResponse: _TypeAlias = NormalizePlacementScoreRe
 class PlacementFeasibleRequest(_message.Message):
     """Steps of a trial. With f members that fail and k members that are tried, k from f to `remaining`, a step has
     `scheduled` + k - f members with a node, `unschedulable` + f without one, and `remaining` - k members to try. The
-    request asks about the steps with f
-    from 0 to `max_failures` (and to `remaining`, if that is smaller), in this order: by f, then by k.
+    request asks about the steps with f from 0 to `max_failures` (and to `remaining`, if that is smaller), in this order:
+    by f, then by k.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
