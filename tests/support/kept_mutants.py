@@ -313,6 +313,7 @@ def verdicts_are_kept_without_a_declaration(patch: pytest.MonkeyPatch, world: Ke
             follows=client.follows,
             is_served=client.is_served,
             settings=client.settings,
+            is_scoped=client.is_scoped,
             descriptor=declared,
         )
         return keeps_by_row(seen)

@@ -234,6 +234,13 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         source="kubernetes 135486",
     ),
     Difference(
+        name="PreemptionEndsWithDeletion",
+        since="1.38",
+        rule="ends_preemption_with_deletion",
+        summary="A preemption ends with its last deletion, not when the watch shows that the victims leave.",
+        source="`framework/preemption/executor.go`, prepareCandidateAsync",
+    ),
+    Difference(
         name="AllDevicesByNode",
         since="1.38",
         mends=True,
@@ -311,13 +318,6 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         rule="looks_before_binding",
         summary="A pod whose node others filled after the choice is not bound: it goes back to the queue.",
         source="`schedule_one.go`, bindingCycle",
-    ),
-    Difference(
-        name="WaitForVictims",
-        since=MEND,
-        rule="waits_until_victims_leave",
-        summary="A preemption lasts until the watch shows that its victims leave, not until their deletion.",
-        source="`framework/preemption/executor.go`, prepareCandidateAsync",
     ),
     Difference(
         name=EXACT_HINTS,

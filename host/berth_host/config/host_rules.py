@@ -41,7 +41,7 @@ class HostRules:
     `offers_nodes_without_victims`: preempting extenders are asked about nodes where in-process and served
     filters need no victim, too; without such extenders, such a node is no error.
     `looks_before_binding`: a pod whose node somebody else filled after the choice goes back to the queue.
-    `waits_until_victims_leave`: a preemption lasts until the watch has shown that all victims leave.
+    `ends_preemption_with_deletion`: a preemption does not wait until the watch shows that its victims leave.
     """
 
     unscheduled_pod: str = "UnscheduledPod"
@@ -61,7 +61,7 @@ class HostRules:
     offers_nodes_without_victims: bool = False
     looks_before_binding: bool = True
     judges_group_trees: bool = False
-    waits_until_victims_leave: bool = True
+    ends_preemption_with_deletion: bool = False
 
     @property
     def pod_add(self) -> str:

@@ -32,12 +32,12 @@ class LeavingPods(Protocol):
 class Preempting:
     """The preemptions under way, by the uid of the preempting pod.
 
-    `rules`: those of the version. kube-scheduler ends a preemption with the answer of the API server.
+    `rules`: those of the version. 1.38 ends a preemption with the answer of the API server.
     """
 
     def __init__(self, pods: LeavingPods, rules: HostRules = RULES_1_37) -> None:
         self._pods = pods
-        self._waits_for_watch = rules.waits_until_victims_leave
+        self._ends_with_deletion = rules.ends_preemption_with_deletion
         self._waits_for: dict[str, set[str] | None] = {}
         """Victims that have not begun to leave; None: more must be done even after they leave."""
         self.waited_for_by: dict[str, set[str]] = {}
@@ -73,7 +73,7 @@ class Preempting:
 
         If the pod were tried before that, it would find no room and preempt again.
         """
-        self._wait(uid, victims if self._waits_for_watch else ())
+        self._wait(uid, () if self._ends_with_deletion else victims)
 
     def current(self, pod: Pod) -> Pod | None:
         """Return the newest record of a pod; None if the pod is gone."""

@@ -38,7 +38,7 @@ def test_each_version_has_its_rules() -> None:
     assert NO_EMULATION.rules == RULES_1_37
     # The rows of the table of differences switch these.
     assert EMULATIONS["1.37"].rules == replace(
-        RULES_1_37, counts_empty_budgets=False, looks_before_binding=False, waits_until_victims_leave=False
+        RULES_1_37, counts_empty_budgets=False, looks_before_binding=False
     )
     assert EMULATIONS["1.36"].rules == replace(
         RULES_1_36,
@@ -46,7 +46,6 @@ def test_each_version_has_its_rules() -> None:
         ends_count_at_broken_budget=False,
         counts_empty_budgets=False,
         looks_before_binding=False,
-        waits_until_victims_leave=False,
     )
 
 

@@ -34,7 +34,7 @@ def test_a_pod_is_held_back_until_the_watch_shows_that_its_victims_leave() -> No
 
 def test_emulating_a_version_the_preemption_ends_with_the_deletion() -> None:
     pods = ObjectStores()
-    preempting = Preempting(pods, replace(RULES_1_37, waits_until_victims_leave=False))
+    preempting = Preempting(pods, replace(RULES_1_37, ends_preemption_with_deletion=True))
     preempting.begin("uid")
     preempting.deleted("uid", (put(pods, "first"), put(pods, "last")))
     assert "uid" not in preempting

@@ -289,11 +289,6 @@ class StepsTooFew(OfGroups):
         return scheduling.PlacementFeasibleResponse(runs=[scheduling.FeasibleRun(count=1)])
 
 
-class IgnoresMetadata(ConformingPlugin):
-    def compare(self, request: Any, context: Any) -> None:
-        pass
-
-
 class NeedsMetadata(ConformingPlugin):
     def compare(self, request: Any, context: Any) -> None:
         if "berth-attachment-id" not in dict(context.invocation_metadata()):
@@ -393,7 +388,7 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (ReasonsWithoutCode, "filter.answer", "reasons without a code"),
     (NamesNoCycle, "filter.answer", "no cycle_id"),
     (AnswersTooLarge, "filter.answer", "larger than max_message_bytes"),
-    (Undecided, "reserve.answer", "without a code; the plugin must decide"),
+    (Undecided, "reserve.answer", "without a status; the plugin must decide"),
     (ClaimsToHaveBound, "bind.answer", "claims that the pod is bound"),
     (UnreservesOnce, "unreserve.repeat", "does not name the cycle"),
     (ReservesAfterUnreserve, "reserve.late", "asks for CODE_ERROR"),
@@ -413,7 +408,6 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
     (RefusesLargeRequests, "calls.large", "too large"),
     (FlipsAnswers, "score.repeat", "the call is pure"),
     (OneStatusForAll, "simulateFilter.answer", "1 statuses for 5 scenarios"),
-    (IgnoresMetadata, "attachment.metadata", "Probe was answered with the metadata"),
     (NeedsMetadata, "attachment.metadata", "UNAUTHENTICATED: no metadata"),
     (DescribesAStranger, "configure.descriptors", "the plugin 'Another', which was not configured"),
     (DescribesOtherPoints, "configure.descriptors", "another points than the handshake"),
