@@ -419,7 +419,7 @@ FAULTS: list[tuple[type[ConformingPlugin], str, str]] = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("plugin", "case_id", "detail"), FAULTS, ids=[f"{row[0].__name__}-{row[1]}" for row in FAULTS]
 )

@@ -88,7 +88,7 @@ class Skips(ConformingPlugin):
         return scheduling.PermitResponse(ctx=decided(Code.CODE_WAIT))
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
     ("plugin", "case_id"),
     [
@@ -255,7 +255,7 @@ class KeepsOtherEpochs(Slots):
         return super().Reserve(request)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
     ("plugin", "case_id", "detail"),
     [

@@ -218,6 +218,7 @@ def test_wrong_command_ends_with_2(command: str, text: str, capsys: pytest.Captu
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_failing_command_is_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = "sh -c 'echo busy >&2; exit 4'"
     with Reserves().serving(tmp_path) as address:

@@ -101,7 +101,7 @@ def report_of(address: str, args: dict[str, Any] | None = None) -> run.Report:
     return run.run(target, subject, cases, limit_s=PATIENCE_S)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "plugin",
     [ScoresBits, JudgesNames, Binds, BindsBits, BindsWithMemory, NodeName],
@@ -117,7 +117,7 @@ def test_kit_passes_what_the_sdk_serves(plugin: type, tmp_path: Path) -> None:
     assert report.conforms
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["Coscheduling", "DynamicResources", "PrioritySort", "SchedulingGates", "VolumeBinding"]
@@ -132,6 +132,7 @@ def test_kit_passes_default_plugins_with_a_queue_objects_and_reservations(name: 
     assert report.conforms
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("args", "mode"),
     [({}, NodeMode.NAMES), ({"mode": "SNAPSHOT", "claim": "gold"}, NodeMode.SNAPSHOT)],

@@ -56,9 +56,10 @@ class HoldsForAWhile(Plugin):
         held = pod.name.startswith("held") and self.clock.monotonic_s() == self.start_s
         return PermitResult.wait(HELD_S) if held else Status.success()
 
-    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """Note the pod and the time of the host."""
+    def pre_bind(self, state: CycleState, pod: Pod, node_name: str, patched: object) -> Status:
+        """Note the pod and the time of the host. PostBind may come after the next pod's Binding."""
         self.bound.append((f"{pod.name} {node_name}", self.clock.monotonic_s() - self.start_s))
+        return Status.success()
 
 
 @pytest.fixture
