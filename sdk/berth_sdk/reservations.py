@@ -39,8 +39,8 @@ D = TypeVar("D")
 
 
 class Reservation(NamedTuple, Generic[T]):
-    """What one cycle holds. `pod`: on the node of its Reserve. After a restart of the plugin, it has only
-    name, namespace, uid and node.
+    """A value that one cycle holds. `pod`: on the node of its Reserve. After a restart of the plugin, it has
+    only name, namespace, uid and node.
     """
 
     value: T

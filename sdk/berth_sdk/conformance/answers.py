@@ -1,4 +1,4 @@
-"""What a plugin answers about some pods, up to Score, in a form that two runs can be compared in.
+"""The answers of a plugin about some pods, up to Score, in a form that two runs can be compared in.
 
 Cases ask the same question in two ways that the contract calls equal, and compare. They need to know nothing
 of the plugin.
@@ -16,7 +16,7 @@ from berth_sdk.conformance.world import GI, WorldNode, incoming
 from berth_sdk.plugin.v1 import common_pb2 as pb
 
 Answers = dict[str, str]
-"""What was answered, by what was asked: "Filter of kit-node-1, a pod of 100m and 1024 MiB" -> "CODE_...". """
+"""The answers, by question: "Filter of kit-node-1, a pod of 100m and 1024 MiB" -> "CODE_...". """
 Named = Callable[[Host, Sequence[WorldNode]], pb.NodeSet]
 """Writes candidates into a request."""
 TRIES: Final = 3

@@ -260,8 +260,8 @@ def _reconciled(host: Host) -> None:
         host.attach()
 
 
-def _with_another_limit(host: Host, alone: int) -> tuple[dict[str, Any] | None, int]:
-    """Return other arguments with which the plugin grants another number of pods, and that number."""
+def _attached_with_others(host: Host) -> Iterator[dict[str, Any]]:
+    """Attach with each of the other arguments that the plugin accepts, and yield them."""
     for args in others_of(host.target.args):
         host.args = {PROFILE: args}
         attachment_id = new_id()
@@ -269,6 +269,12 @@ def _with_another_limit(host: Host, alone: int) -> tuple[dict[str, Any] | None, 
         if _code_of(host, host.configuration(attachment_id)) is not grpc.StatusCode.OK:
             continue
         host.attach()
+        yield args
+
+
+def _with_another_limit(host: Host, alone: int) -> tuple[dict[str, Any] | None, int]:
+    """Return other arguments with which the plugin grants another number of pods, and that number."""
+    for args in _attached_with_others(host):
         count = granted(host)
         if count not in (0, alone, MOST):
             return args, count
@@ -277,13 +283,7 @@ def _with_another_limit(host: Host, alone: int) -> tuple[dict[str, Any] | None, 
 
 def _another(host: Host, alone: Answers) -> tuple[dict[str, Any] | None, Answers]:
     """Return other arguments with which the plugin answers otherwise, and these answers."""
-    for args in others_of(host.target.args):
-        host.args = {PROFILE: args}
-        attachment_id = new_id()
-        host.handshake(attachment_id)
-        if _code_of(host, host.configuration(attachment_id)) is not grpc.StatusCode.OK:
-            continue
-        host.attach()
+    for args in _attached_with_others(host):
         found = shown(host)
         if difference(alone, found):
             return args, found

@@ -48,7 +48,7 @@ class HandleDouble:
     def __init__(self, *targets: str) -> None:
         self.targets = targets
         self.endpoints: dict[str, identity.HandleEndpoint] = {}
-        """What was offered, by token, the newest last."""
+        """The endpoints that were offered, by token, the newest last."""
         self.accepted = 0
         """The number of the endpoint in the newest Configure that was accepted; the ones before are over."""
         self.attachment_ids: set[str] = set()

@@ -25,7 +25,7 @@ from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 
 _MANY: Final = 300
 _FAR: Final = 1000
-"""What is added to the indices of the nodes where the kit gives them other ones."""
+"""The number that is added to the indices of nodes where the kit renumbers them."""
 
 
 def _is_snapshot(subject: Subject) -> bool:

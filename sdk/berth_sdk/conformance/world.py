@@ -33,7 +33,7 @@ class Resident:
 
     @property
     def requests(self) -> dict[str, int]:
-        """What the pod requests."""
+        """The requests of the pod: cpu in milli, memory in bytes."""
         return {"cpu": self.cpu_milli, "memory": self.memory_bytes, **self.more}
 
     @property
@@ -63,12 +63,12 @@ class WorldNode:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """What the node has."""
+        """The allocatable amounts of the node: cpu in milli, memory in bytes."""
         return {"cpu": self.cpu_milli, "memory": self.memory_bytes, "pods": self.room, **self.more}
 
     @property
     def free(self) -> dict[str, int]:
-        """What is left of cpu and memory."""
+        """The free cpu (milli) and memory (bytes) of the node."""
         held = self.pods.values()
         return {
             "cpu": self.cpu_milli - sum(one.cpu_milli for one in held),

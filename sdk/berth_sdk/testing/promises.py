@@ -1,4 +1,4 @@
-"""What a class promises with `depends_on`, checked at every Filter and Score of a test.
+"""The promise that a class makes with `depends_on`, checked at every Filter and Score of a test.
 
 A host keeps the answers of such a class, so a broken promise shows there as a pod on the wrong node. The test
 host asks the plugin again: about the same nodes; about the nodes without their pods (NODE, NODES); about one
