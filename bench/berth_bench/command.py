@@ -186,10 +186,17 @@ bench.add_command(versus)
     show_default=True,
     help="Folder of `make scheduler-perf-data`.",
 )
+@click.option(
+    "--release",
+    metavar="VERSION",
+    default=upstream.VERSION,
+    show_default=True,
+    help="Release of Kubernetes whose files are meant, in the --data folder.",
+)
 @emulated_version_option
 @bench_options
 def scheduler_perf(
-    files: tuple[str, ...], names: tuple[str, ...], labels: str, data: Path, **options: Any
+    files: tuple[str, ...], names: tuple[str, ...], labels: str, data: Path, release: str, **options: Any
 ) -> None:
     """Run workloads of each FILE, a performance-config.yaml of Kubernetes' scheduler_perf.
 
@@ -197,8 +204,11 @@ def scheduler_perf(
     without FILE all of them run. Paths in a file are relative to it.
     """
     with reported():
-        paths = upstream.files(files, data)
-        workloads = read_workloads(paths, names, labels, signatures=True)
+        paths = upstream.files(files, data, release)
+        left_out: list[str] = []
+        workloads = read_workloads(paths, names, labels, signatures=True, left_out=left_out)
+    for sentence in left_out:
+        click.echo(f"note: {sentence}", err=True)
     _run(
         workloads,
         options,

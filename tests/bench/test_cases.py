@@ -365,3 +365,31 @@ def test_workloads_of_several_files_are_chosen_together(
 def test_own_workloads_have_no_errors() -> None:
     names = [workload.name for workload in read_workloads(own.FILE)]
     assert len(names) == len(set(names)) >= 5
+
+
+def test_workload_without_a_parameter_of_its_case_is_left_out_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(POD))
+    ops = [nodes(1), {"opcode": "createPods", "countParam": "$pods", "podTemplatePath": "pod.yaml"}]
+    workloads: list[dict[str, Any]] = [{"name": "whole", "params": {"pods": 1}}, {"name": "lacks"}]
+    path = tmp_path / "performance-config.yaml"
+
+    def read(*names: str) -> tuple[list[str], list[str]]:
+        path.write_text(yaml.safe_dump([{"name": "C", "workloadTemplate": ops, "workloads": workloads}]))
+        sentences: list[str] = []
+        return [one.name for one in read_workloads(path, names, left_out=sentences)], sentences
+
+    assert read() == (["C/whole"], ["C/lacks is left out: its file gives it no $pods"])
+    assert read("C/whole") == (["C/whole"], [])
+    with pytest.raises(ManifestError, match="C/lacks has no parameter"):
+        read("C/lacks")
+    assert "C/lacks has no parameter" in problems(path)
+    # No workload has it: the op is misspelt.
+    workloads[0] = {"name": "whole", "params": {"pod": 1}}
+    with pytest.raises(ManifestError, match="C/whole has no parameter"):
+        read()
+
+
+def test_stage_of_a_barrier_may_be_a_parameter_with_a_default(case: ReadCase) -> None:
+    barrier = {"opcode": "barrier", "stageRequirement": "$stage|Scheduled"}
+    assert op_of(case(nodes(1), measured(1), barrier), 2).stage == "Scheduled"
+    assert op_of(case(nodes(1), measured(1), barrier, params={"stage": "Attempted"}), 2).stage == "Attempted"

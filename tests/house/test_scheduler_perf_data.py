@@ -85,6 +85,18 @@ def test_files_are_put_where_bench_looks(clone: Path) -> None:
     assert [path.name for path in (clone / upstream.DATA).iterdir()] == [VERSION]
 
 
+def test_another_release_has_a_folder_of_its_own(clone: Path) -> None:
+    go(clone, {VERSION: 10, "v1.38.0-beta.0": 11})
+    assert fetch(clone).returncode == 0
+    done = fetch(clone, ENVTEST_K8S_VERSION="1.38.0-beta.0")
+    assert done.returncode == 0, done.stderr
+    data = clone / upstream.DATA
+    assert upstream.files(("misc",), data)[0].read_text() == "- 10\n"
+    assert upstream.files(("misc",), data, "1.38.0-beta.0")[0].read_text() == "- 11\n"
+    refused = fetch(clone, ENVTEST_K8S_VERSION="1.38")
+    assert (refused.returncode, "set a full version" in refused.stderr) == (1, True)
+
+
 def test_failed_download_is_named_with_its_cure(clone: Path) -> None:
     go(clone, {})
     done = fetch(clone)

@@ -59,12 +59,18 @@ QUANTITY_MAPS: Final = {
     "PersistentVolumeClaimStatus": ("capacity", "allocatedResources"),
     "PodStatus": ("allocatedResources",),
     "ContainerStatus": ("allocatedResources",),
+    "CapacityRequirements": ("requests",),
 }
 QUANTITIES: Final = {
     "EmptyDirVolumeSource": ("sizeLimit",),
     "ResourceFieldSelector": ("divisor",),
     "CSIStorageCapacity": ("capacity", "maximumVolumeSize"),
+    "DeviceCapacity": ("value",),
+    "CapacityRequestPolicy": ("default",),
+    "CapacityRequestPolicyRange": ("max", "min", "step"),
+    "Counter": ("value",),
 }
+QUANTITY_LISTS: Final = {"CapacityRequestPolicy": ("validValues",)}
 _SIMPLE: Final = {
     "str": "string",
     "int": "integer",
@@ -91,6 +97,8 @@ def _fields(name: str, model: Any) -> dict[str, str]:
     fields = {model.attribute_map[key]: _type(text) for key, text in model.openapi_types.items()}
     for field in QUANTITY_MAPS.get(name, ()):
         fields[field] = "{quantity}"
+    for field in QUANTITY_LISTS.get(name, ()):
+        fields[field] = "[quantity]"
     for field in QUANTITIES.get(name, ()):
         fields[field] = "quantity"
     if name == "ObjectMeta":

@@ -7,7 +7,7 @@ Only the ops of the chosen workloads are read, so a file may contain others with
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,11 @@ class _Found:
         return self.case.problems
 
     @property
+    def params(self) -> Mapping[str, Any]:
+        found = self.workload.raw.get("params")
+        return found if isinstance(found, dict) else {}
+
+    @property
     def labels(self) -> frozenset[str]:
         return frozenset(self.case.texts("labels")) | frozenset(self.workload.texts("labels"))
 
@@ -52,13 +57,15 @@ def read_workloads(
     labels: str = "",
     *,
     signatures: bool = False,
+    left_out: list[str] | None = None,
 ) -> list[Workload]:
     """Return the workloads with these `names` (`CASE/WORKLOAD`), in that order; without names all workloads
     of the files.
 
     `labels`: return only those with these labels (`performance,-short`: without `short`). `signatures`: give
-    each pod of a template a label of its own, as scheduler_perf does since 1.37. Raises ManifestError with
-    all errors.
+    each pod of a template a label of its own, as scheduler_perf does since 1.37. `left_out`: without names,
+    leave out each workload without a parameter that others of its case have, and append a sentence about
+    it; None: refuse it. Raises ManifestError with all errors.
     """
     files = [_read(path) for path in ([paths] if isinstance(paths, Path) else paths)]
     problems = [own for own, _ in files]
@@ -69,6 +76,14 @@ def read_workloads(
         chosen = [item for item in chosen if _has_labels(item.labels, labels)]
         if not chosen:
             problems[0].add("", f"no workload has the labels {labels}")
+    if left_out is not None and not names:
+        lacking = {item.name: lacks for item in chosen if (lacks := _lacking(item, found))}
+        if len(lacking) < len(chosen):
+            chosen = [item for item in chosen if item.name not in lacking]
+            left_out += [
+                f"{name} is left out: its file gives it no {', '.join(f'${one}' for one in lacks)}"
+                for name, lacks in lacking.items()
+            ]
     workloads = [_workload(item, signatures) for item in chosen]
     raise_any(problems)
     return workloads
@@ -127,6 +142,23 @@ def _chosen(problems: Problems, found: Sequence[_Found], names: Sequence[str]) -
 def _has_labels(labels: frozenset[str], wanted: str) -> bool:
     parts = [part.strip() for part in wanted.split(",") if part.strip()]
     return all((part[1:] not in labels) if part[0] == "-" else (part.lstrip("+") in labels) for part in parts)
+
+
+def _lacking(item: _Found, found: Sequence[_Found]) -> list[str]:
+    """Return the parameters that an op of the case needs, that the workload does not have, and that another
+    workload of the case has: an omission in the file, not a misspelt op.
+    """
+    others = {name for one in found if one.case is item.case for name in one.params}
+    return sorted((_needed(item.case.raw.get("workloadTemplate")) & others) - item.params.keys())
+
+
+def _needed(value: Any) -> set[str]:
+    """Return the names of all parameters in the ops that have no default."""
+    if isinstance(value, dict):
+        return {name for item in value.values() for name in _needed(item)}
+    if isinstance(value, list):
+        return {name for item in value for name in _needed(item)}
+    return {value[1:]} if isinstance(value, str) and value.startswith("$") and "|" not in value else set()
 
 
 def _workload(found: _Found, signatures: bool) -> Workload:

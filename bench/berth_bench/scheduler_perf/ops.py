@@ -343,7 +343,7 @@ def _churn(op: OpReader) -> list[Op]:
 
 def _barrier(op: OpReader) -> list[Op]:
     fields = op.fields
-    stage = fields.text("stageRequirement", SCHEDULED)
+    stage = op.params.value(fields, "stageRequirement", SCHEDULED)
     if stage not in (SCHEDULED, ATTEMPTED):
         fields.refuse("stageRequirement", f"must be {SCHEDULED} or {ATTEMPTED}, and is {stage!r}")
     labels = fields.labels("labelSelector")

@@ -56,6 +56,16 @@ class Params:
             return own
         return str(self._named(fields, f"{name}Param", param) or "")
 
+    def value(self, fields: Fields, name: str, default: str) -> str:
+        """Return the text `name`, in which `$name|default` stands for a parameter; `default` if the field is
+        absent.
+        """
+        text = fields.text(name) or default
+        own, bar, other = text.partition("|")
+        if not text.startswith("$"):
+            return text
+        return other if bar and own[1:] not in self._values else str(self._named(fields, name, own) or "")
+
     def flag(self, fields: Fields, name: str) -> bool:
         """Return the flag `name`, or the one that `<name>Param` names."""
         own, param = fields.flag(name), fields.text(f"{name}Param")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from berth_host.model.paths import why_unread
 from berth_sim.cluster.kinds import BY_KIND
 from berth_sim.cluster.validation import problems_of
+from berth_sim.cluster.versions import as_stored
 
 from berth_bench.scheduler_perf.fields import Fields, Problems
 from berth_bench.scheduler_perf.params import Params
@@ -91,12 +92,12 @@ class OpReader:
         kind = BY_KIND.get(str(obj["kind"]))
         if wanted_kind and obj["kind"] != wanted_kind:
             refuse(f"must be a {wanted_kind}, and is a {obj['kind']}")
-        elif kind is None or kind.api_version != obj["apiVersion"]:
+        elif kind is None or not kind.has_version(obj["apiVersion"]):
             refuse(f"the embedded cluster keeps no {obj['kind']} of {obj['apiVersion']}")
         else:
             metadata = obj.get("metadata")
             named = obj if isinstance(metadata, dict) and (metadata.keys() & _NAMES) else _named(obj)
-            for problem in problems_of(kind, named):
+            for problem in problems_of(kind, as_stored(kind, named)):
                 refuse(f"{problem.path}: {problem.problem}")
 
 

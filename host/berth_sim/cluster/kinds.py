@@ -18,7 +18,8 @@ class Kind:
     `namespaced`: its objects are in namespaces. `keeps_status`: the status of a new object is kept, as a
     kubelet registers its node with a status; for other kinds it is removed. `is_custom`: it is not one of
     Kubernetes' own; its CustomResourceDefinition is not kept. `older_versions`: the API versions in which
-    older Kubernetes has the kind; objects of these versions are kept as objects of `api_version`.
+    older Kubernetes has the kind; objects of these versions are kept as objects of `api_version`
+    (`versions` converts them).
     """
 
     api_version: str
@@ -65,6 +66,13 @@ class Kind:
         return f"{self.kind}.{group}" if group else self.kind
 
 
+def _device_kind(kind: str, plural: str, *, namespaced: bool = True) -> Kind:
+    """Return a kind of devices that two older versions of its group have too."""
+    group = "resource.k8s.io"
+    older = (f"{group}/v1beta2", f"{group}/v1beta1")
+    return Kind(f"{group}/v1", kind, f"{group}/{plural}", namespaced, older_versions=older)
+
+
 _ALL: Final = (
     Kind("v1", "Namespace", "namespaces", namespaced=False),
     Kind("v1", "Node", "nodes", namespaced=False, keeps_status=True),
@@ -97,10 +105,10 @@ _ALL: Final = (
     Kind("storage.k8s.io/v1", "CSIDriver", "storage.k8s.io/csidrivers", namespaced=False),
     Kind("storage.k8s.io/v1", "CSIStorageCapacity", "storage.k8s.io/csistoragecapacities"),
     Kind("storage.k8s.io/v1", "VolumeAttachment", "storage.k8s.io/volumeattachments", namespaced=False),
-    Kind("resource.k8s.io/v1", "ResourceClaim", "resource.k8s.io/resourceclaims"),
-    Kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resource.k8s.io/resourceclaimtemplates"),
-    Kind("resource.k8s.io/v1", "ResourceSlice", "resource.k8s.io/resourceslices", namespaced=False),
-    Kind("resource.k8s.io/v1", "DeviceClass", "resource.k8s.io/deviceclasses", namespaced=False),
+    _device_kind("ResourceClaim", "resourceclaims"),
+    _device_kind("ResourceClaimTemplate", "resourceclaimtemplates"),
+    _device_kind("ResourceSlice", "resourceslices", namespaced=False),
+    _device_kind("DeviceClass", "deviceclasses", namespaced=False),
     Kind("resource.k8s.io/v1", "DeviceTaintRule", "resource.k8s.io/devicetaintrules", namespaced=False),
 )
 BY_KIND: Final[Mapping[str, Kind]] = {kind.title: kind for kind in _ALL}

@@ -32,6 +32,7 @@ from berth_sim.cluster.store import ObjectStore
 from berth_sim.cluster.validation import own_problems, problems_of, status_problems
 from berth_sim.cluster.validation.fields import Problems, check_object_name
 from berth_sim.cluster.validation.schema import with_zero_values
+from berth_sim.cluster.versions import as_stored, as_version
 
 _BINDING: Final = Kind("v1", "Binding", "pods")
 
@@ -120,6 +121,7 @@ class ApiServer:
         admission plugin refuses the object.
         """
         kind = _kind_of(obj)
+        obj = as_stored(kind, obj)
         problems = problems_of(kind, obj)
         if problems:
             # Nulls are rare, so only an object with problems is copied.
@@ -182,7 +184,7 @@ class ApiServer:
             raise answers.invalid(kind, "", "", [problem])
         current = self._current(kind, ref)
         self._check_version(kind, current, ref.resource_version)
-        wanted = with_zero_values(kind.title, obj)
+        wanted = with_zero_values(kind.title, as_stored(kind, obj))
         wanted["metadata"] = {k: v for k, v in wanted["metadata"].items() if k != "managedFields"}
         return self._replace(kind, current, wanted, subresource)
 
@@ -195,22 +197,28 @@ class ApiServer:
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
         expected_resource_version: str = "",
+        api_version: str = "",
     ) -> KubeObject:
-        """Apply a patch; return the patched object. Raises as `update`."""
+        """Apply a patch; return the patched object. `api_version`: the version in which the patch is written;
+        "": the stored one. Raises as `update`.
+        """
         kind = _kind(resource)
         current = self._current(kind, ref)
         said = str((patch.get("metadata") or {}).get("resourceVersion") or "")
         for version in (expected_resource_version, said):
             self._check_version(kind, current, version)
+        old = current.parsed
+        if api_version:
+            old = as_version(kind, old, api_version)
         if patch_type is PatchType.MERGE:
-            wanted = merged(current.parsed, patch)
+            wanted = merged(old, patch)
         else:
             try:
-                wanted = strategic_merge.merged(kind.title, current.parsed, patch)
+                wanted = strategic_merge.merged(kind.title, old, patch)
             except strategic_merge.PatchError as err:
                 problems = [FieldProblem("", str(err))]
                 raise InvalidError(kind.resource, ref.key, problems, server_message=str(err)) from err
-        return self._replace(kind, current, wanted, subresource)
+        return self._replace(kind, current, dict(as_stored(kind, wanted)), subresource)
 
     def bind(self, ref: ObjectRef, node_name: str) -> KubeObject:
         """Bind a pod to a node, as the `pods/binding` subresource does."""

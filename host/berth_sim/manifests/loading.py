@@ -23,6 +23,7 @@ from berth_sdk.kube_object import KubeObject
 from berth_sim.cluster.kinds import BY_KIND, kind_of, known_kind
 from berth_sim.cluster.server import ApiServer
 from berth_sim.cluster.validation.schema import without_unknown
+from berth_sim.cluster.versions import as_stored
 from berth_sim.manifests import workloads
 from berth_sim.manifests.documents import DocumentError, documents_of, line_of
 from berth_sim.manifests.files import Source, sources_of
@@ -170,8 +171,8 @@ def _take(reading: Reading, origin: Origin, obj: Any) -> None:
         problem = _version_problem(obj)
     if problem is not None:
         reading.problems.append(origin.problem(*problem))
-    elif kind_of(obj) is not None and not foreign:
-        reading.manifests.append(Manifest(origin, obj))
+    elif (known := kind_of(obj)) is not None and not foreign:
+        reading.manifests.append(Manifest(origin, as_stored(known, obj)))
     else:
         metadata = obj.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}

@@ -2,12 +2,13 @@
 # Puts Kubernetes' own workloads (test/integration/scheduler_perf) where `berth bench scheduler-perf` looks for
 # them: .cache/scheduler-perf/VERSION. Called by `make scheduler-perf-data`.
 #
-# The workloads are those of the release that `make envtest` builds the servers from. They come as a Go module.
+# The workloads are those of the release that `make envtest` builds the servers from: the one that
+# ENVTEST_K8S_VERSION names, else the one that the go.mod pins. They come as a Go module.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 data=${SCHEDULER_PERF_DATA:-$(cd "$here/../../.." && pwd)/.cache/scheduler-perf}
 . "$here/version.sh"
-version=$(pinned "$here/go.mod")
+version=$(chosen "$here/go.mod")
 inside=test/integration/scheduler_perf
 
 # The folder of a release in the module cache. Go downloads it if need be, and says on standard error why not.

@@ -65,12 +65,12 @@ class Selection:
         old, new = change.old, change.new
         was = old is not None and self.takes(old)
         if new is not None and self.takes(new):
-            return _line("MODIFIED" if was else "ADDED", new)
+            return _line("MODIFIED" if was else "ADDED", self.target.shown(new))
         if not was or old is None:
             return None
         last = new if new is not None else old
         metadata = {**last["metadata"], "resourceVersion": str(change.version)}
-        return _line("DELETED", {**last, "metadata": metadata})
+        return _line("DELETED", self.target.shown({**last, "metadata": metadata}))
 
 
 async def watch(
@@ -107,10 +107,10 @@ async def watch(
                 async with asyncio.timeout(min(left_s, BOOKMARK_S)):
                     await came.wait()
             except TimeoutError:
-                kind = selection.target.kind
+                target = selection.target
                 mark = {
-                    "kind": kind.kind,
-                    "apiVersion": kind.api_version,
+                    "kind": target.kind.kind,
+                    "apiVersion": target.api_version,
                     "metadata": {"resourceVersion": str(history.version)},
                 }
                 await response.write(_line("BOOKMARK", mark))
@@ -190,7 +190,7 @@ class Handlers:
             found = self._server.get(target.kind.resource, target.ref)
             if found is None:
                 raise NotFoundError(target.kind.resource, target.ref.key)
-            return _json(200, found.parsed)
+            return _object(target, found)
         selection = Selection(target, request.query.get("fieldSelector", ""))
         if request.query.get("watch") == "true":
             seconds = float(request.query.get("timeoutSeconds") or _WATCH_S)
@@ -202,9 +202,9 @@ class Handlers:
             200,
             {
                 "kind": f"{target.kind.kind}List",
-                "apiVersion": target.kind.api_version,
+                "apiVersion": target.api_version,
                 "metadata": {"resourceVersion": str(self.history.version)},
-                "items": [item for item in items if selection.takes(dict(item))],
+                "items": [target.shown(item) for item in items if selection.takes(dict(item))],
             },
         )
 
@@ -217,9 +217,9 @@ class Handlers:
             metadata["namespace"] = target.namespace
         kind = target.kind
         created = self._server.create(
-            {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+            {**body, "apiVersion": target.api_version, "kind": kind.kind, "metadata": metadata}
         )
-        return _json(201, created.parsed)
+        return _object(target, created, 201)
 
     def _bind(self, target: Target, body: dict[str, Any]) -> web.Response:
         node_name = str(body["target"]["name"])
@@ -237,8 +237,8 @@ class Handlers:
         metadata = {**(body.get("metadata") or {}), "name": target.name}
         if kind.namespaced:
             metadata["namespace"] = target.namespace
-        whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-        return _object(self._server.update(whole, subresource=target.subresource))
+        whole = {**body, "apiVersion": target.api_version, "kind": kind.kind, "metadata": metadata}
+        return _object(target, self._server.update(whole, subresource=target.subresource))
 
     async def _patch(self, request: web.Request, target: Target) -> web.StreamResponse:
         patched = self._server.patch(
@@ -247,8 +247,9 @@ class Handlers:
             await _read(request, target),
             patch_type=PatchType(request.content_type),
             subresource=target.subresource,
+            api_version=target.api_version,
         )
-        return _object(patched)
+        return _object(target, patched)
 
     async def _delete(self, request: web.Request, target: Target) -> web.StreamResponse:
         raw = await request.read()
@@ -287,8 +288,8 @@ def _status(code: int, reason: str, message: str, details: dict[str, Any] | None
     return _json(code, status if details is None else {**status, "details": details})
 
 
-def _object(obj: KubeObject) -> web.Response:
-    return _json(200, obj.parsed)
+def _object(target: Target, obj: KubeObject, code: int = 200) -> web.Response:
+    return _json(code, target.shown(obj.parsed))
 
 
 def _json(code: int, body: Any) -> web.Response:

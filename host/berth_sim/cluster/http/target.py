@@ -5,19 +5,25 @@ Called by `serving`. Source: the Kubernetes API's paths, `/api/v1/...` and `/api
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from berth_sdk.kube_object import ObjectRef
 
 from berth_sim.cluster.kinds import BY_RESOURCE, Kind
+from berth_sim.cluster.versions import as_version
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A resource, or one object of it. A part that the path does not name is an empty string."""
+    """A resource, or one object of it. A part that the path does not name is an empty string.
+
+    `api_version`: the one of the kind's versions in which the client reads and writes.
+    """
 
     kind: Kind
+    api_version: str
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -26,6 +32,10 @@ class Target:
     def ref(self) -> ObjectRef:
         """The reference of the object."""
         return ObjectRef(name=self.name, namespace=self.namespace)
+
+    def shown(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a stored object as the client reads it."""
+        return dict(as_version(self.kind, obj, self.api_version))
 
 
 def discovery_of(path: str) -> dict[str, Any] | None:
@@ -40,7 +50,7 @@ def discovery_of(path: str) -> dict[str, Any] | None:
     found = [
         {"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced}
         for kind in BY_RESOURCE.values()
-        if kind.api_version == api_version
+        if kind.has_version(api_version)
     ]
     if not found:
         return None
@@ -64,6 +74,6 @@ def target_of(path: str) -> Target | None:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
     kind = BY_RESOURCE.get(f"{group}/{plural}" if group else plural)
-    if kind is None or kind.api_version != api_version:
+    if kind is None or not kind.has_version(api_version):
         return None
-    return Target(kind, namespace, name, subresource)
+    return Target(kind, api_version, namespace, name, subresource)

@@ -164,3 +164,36 @@ async def test_faulty_request_is_refused(there: ServedCluster) -> None:
             await client.request("GET", "/api/v1/pods", query={"fieldSelector": "spec.nodeName=n1"})
     finally:
         await client.close()
+
+
+async def test_client_of_an_older_version_reads_and_writes_that_version(
+    server: ApiServer, there: ServedCluster
+) -> None:
+    client = await KubeClient.open(Connection(master=there.url, qps=-1))
+    claims = "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims"
+    old = [{"name": "gpu", "deviceClassName": "gpus"}]
+    new = [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]
+    try:
+        body = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": old}}}
+        made = await client.request("POST", claims, body=body)
+        listed = await client.request("GET", claims)
+        patched = await client.request(
+            "PATCH",
+            f"{claims}/c",
+            body={"metadata": {"labels": {"a": "b"}}},
+            content_type=PatchType.MERGE.value,
+        )
+        newest = await client.request("GET", claims.replace("v1beta1", "v1") + "/c")
+        group = await client.request("GET", "/apis/resource.k8s.io/v1beta1")
+    finally:
+        await client.close()
+    assert [one["spec"]["devices"]["requests"] for one in (made, *listed["items"], patched)] == [old] * 3
+    assert [one["apiVersion"] for one in (made, listed, patched)] == ["resource.k8s.io/v1beta1"] * 3
+    assert (newest["apiVersion"], newest["spec"]["devices"]["requests"]) == ("resource.k8s.io/v1", new)
+    assert server.list("resource.k8s.io/resourceclaims")[0].get("spec.devices.requests") == new
+    assert [item["kind"] for item in group["resources"]] == [
+        "ResourceClaim",
+        "ResourceClaimTemplate",
+        "ResourceSlice",
+        "DeviceClass",
+    ]

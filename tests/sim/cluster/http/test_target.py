@@ -45,5 +45,8 @@ def test_path_of_an_api_version_lists_its_resources() -> None:
     assert {"name": "compositepodgroups", "kind": "CompositePodGroup", "namespaced": True} in found[
         "resources"
     ]
-    assert discovery_of("/apis/scheduling.k8s.io/v1alpha3") is None
+    older = discovery_of("/apis/scheduling.k8s.io/v1alpha3")
+    assert older is not None
+    assert [item["kind"] for item in older["resources"]] == ["CompositePodGroup"]
+    assert discovery_of("/apis/scheduling.k8s.io/v1alpha2") is None
     assert discovery_of("/api/v1/pods") is None
