@@ -11,7 +11,7 @@ import gc
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from berth_host.app.host import Host
@@ -24,8 +24,10 @@ from berth_bench import devices
 from berth_bench import workload as ops
 from berth_bench.measuring import Meter
 from berth_bench.pods import PodWatch, matches
+from berth_bench.pods_as_kept import as_kept
 from berth_bench.result import Level
 from berth_bench.short_lived import SETTLED, ShortLivedPods, growth
+from berth_bench.templates import Template
 
 AT_ONCE: Final = 20
 """The number of objects that are created in one turn of the loop."""
@@ -46,14 +48,17 @@ class Actions:
         profiled: Callable[[bool], None] = lambda _: None,
         *,
         declared_features: Sequence[str] = (),
+        as_kept: bool = False,
     ) -> None:
         """`profiled` is called with True when a measured window begins, and with False when it ends.
-        `declared_features`: the features that every node declares.
+        `declared_features`: the features that every node declares. `as_kept`: complete the pods of templates
+        to what an API server keeps.
         """
         self._host = host
         self._server = server
         self._meter = meter
         self._profiled = profiled
+        self._as_kept = as_kept
         self._declared = {"declaredFeatures": [*declared_features]} if declared_features else {}
         self._background: set[asyncio.Task[None]] = set()
         self._not_waited_for: set[str] = set()
@@ -224,7 +229,7 @@ class Actions:
         nodes = [node.ref.name for node in self._server.list("nodes")] if op.bound else []
         if op.bound and not nodes:
             raise OpError("pods with `bound` need nodes: create some before this op")
-        for index, pod in enumerate(op.template.objects(op.count)):
+        for index, pod in enumerate(self._completed(op.template, op.count)):
             made = _in_namespace(pod, op.namespace)
             if op.bound:
                 made["spec"] = {**made["spec"], "nodeName": nodes[index % len(nodes)]}
@@ -232,6 +237,16 @@ class Actions:
                 made = _labelled(made, "signature", f"signature-label-{index // op.signature_batch}")
             volume = next(volumes, None)
             yield made if volume is None else self._with_volume(made, index, volume, next(claims))
+
+    def _completed(self, template: Template, count: int) -> Iterator[Object]:
+        """Yield a template's pods, completed if the workload's pods are. Equal ones are completed once."""
+        if not self._as_kept:
+            yield from template.objects(count)
+        elif template.is_static:
+            made = as_kept(template.object_at(0, count))
+            yield from (made for _ in range(count))
+        else:
+            yield from (as_kept(pod) for pod in template.objects(count))
 
     def _with_volume(self, pod: Object, index: int, volume: Object, claim: Object) -> Object:
         """Return the pod with one volume, already bound to a claim of its own; other pods may use claim and
@@ -299,7 +314,9 @@ class Actions:
     async def _run_pods(self, op: ops.RunPods) -> None:
         self._open({op.namespace}, {})
         running = ShortLivedPods(op, self._host, self._server, self._meter, self.pods)
-        left = await running.run(_in_namespace(pod, op.namespace) for pod in op.template.objects(op.count))
+        left = await running.run(
+            _in_namespace(pod, op.namespace) for pod in self._completed(op.template, op.count)
+        )
         self._stop_collecting()
         self.levels += running.levels
         if left:
@@ -368,6 +385,8 @@ class Actions:
 
     def _churned(self, obj: Object, namespace: str) -> KubeObject | None:
         own = _in_namespace(obj, namespace) if BY_KIND[obj["kind"]].namespaced else obj
+        if self._as_kept and own["kind"] == "Pod":
+            own = as_kept(own)
         try:
             return self._server.create(own)
         except ClusterError:

@@ -34,6 +34,7 @@ from berth_bench.running import NotAttachedError, Settings, WorkloadError, loade
 from berth_bench.scheduler_perf import upstream
 from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.simulate.command import simulate
+from berth_bench.small_pods import small_option
 from berth_bench.soak.command import soak
 from berth_bench.two_schedulers.command import two_schedulers
 from berth_bench.ui.command import ui
@@ -236,15 +237,19 @@ def _own_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
 @bench.command("own")
 @click.argument("names", nargs=-1, metavar="[CASE/WORKLOAD]...", shell_complete=_own_names)
 @click.option("--list", "lists", is_flag=True, help="Print the names, and run nothing.")
+@small_option
 @bench_options
-def own_command(names: tuple[str, ...] = (), lists: bool = False, **options: Any) -> None:
+def own_command(
+    names: tuple[str, ...] = (), lists: bool = False, small: bool = False, **options: Any
+) -> None:
     """Run workloads that come with berth: all of them, or the named ones."""
     with reported():
         workloads = read_workloads(own.FILE, names)
     if lists:
         click.echo("\n".join(workload.name for workload in workloads))
         return
-    _run(workloads, options, lambda workload: ("own", workload.name))
+    workloads = [replace(workload, as_kept=not small) for workload in workloads]
+    _run(workloads, options, lambda workload: ("own", workload.name, *(("--small",) if small else ())))
 
 
 def _run(

@@ -22,6 +22,7 @@ from berth_host.errors.cluster import ClusterError
 from berth_host.model.clock import RealClock
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
+from berth_sim.cluster.admission.service_accounts import ServiceAccounts
 from berth_sim.cluster.claim_controller import GROUP_CLAIMS_GATE, ClaimController
 from berth_sim.cluster.server import ApiServer
 from berth_sim.commands import simulation
@@ -126,7 +127,7 @@ async def run(workload: Workload, settings: Settings) -> Result:
     """Run all ops and return the figures. Raises WorkloadError, and what `loaded` raises."""
     config = loaded(workload, settings)
     clock = RealClock()
-    server = ApiServer(clock)
+    server = ApiServer(clock, service_accounts=ServiceAccounts(settings.seed) if workload.as_kept else None)
     meter = Meter()
     options = HostOptions(
         clock=clock,
@@ -139,7 +140,9 @@ async def run(workload: Workload, settings: Settings) -> Result:
     meter.stats = host.plugin_stats
     profile = cProfile.Profile() if settings.profile else None
     features = workload.declared_features
-    actions = Actions(host, server, meter, _Switch(profile), declared_features=features)
+    actions = Actions(
+        host, server, meter, _Switch(profile), declared_features=features, as_kept=workload.as_kept
+    )
     claims = ClaimController(server, of_groups=config.gates.is_enabled(GROUP_CLAIMS_GATE))
     try:
         claims.start()

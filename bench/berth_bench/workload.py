@@ -224,7 +224,8 @@ class Workload:
     that have no effect. `gpu_resource`: the resource whose share in use is reported, "" for none. `source`:
     the file of the workload. `feature_gates`: gates of the scheduler.
     `declared_features`: features that every node declares and every pod with pod-level resources needs.
-    `remote`: plugins that run in processes of their own, as for `--remote`.
+    `remote`: plugins that run in processes of their own, as for `--remote`. `as_kept`: pods are completed to
+    what an API server keeps (`pods_as_kept`).
     """
 
     name: str
@@ -237,3 +238,4 @@ class Workload:
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     declared_features: tuple[str, ...] = ()
     remote: tuple[str, ...] = ()
+    as_kept: bool = False

@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Pod": Kind("api/v1", "pods"),
     "Node": Kind("api/v1", "nodes", namespaced=False),
     "Namespace": Kind("api/v1", "namespaces", namespaced=False),
+    "ServiceAccount": Kind("api/v1", "serviceaccounts"),
     "PersistentVolume": Kind("api/v1", "persistentvolumes", namespaced=False),
     "PersistentVolumeClaim": Kind("api/v1", "persistentvolumeclaims"),
     "PriorityClass": Kind("apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False),

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,8 @@ import click
 from berth_host.cli.input_errors import fail
 from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+
+from berth_bench.small_pods import small_option
 
 if TYPE_CHECKING:
     from berth_bench.versus.figures import Comparison
@@ -58,6 +61,7 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
     metavar="N",
     help="Create this number of pods one by one instead, and report how soon each has its node.",
 )
+@small_option
 @output_option("json prints a line, yaml a document per workload, and nothing else.")
 def versus(
     names: tuple[str, ...],
@@ -68,6 +72,7 @@ def versus(
     other_berth: str | None,
     running: int | None,
     latency_pods: int | None,
+    small: bool,
     output: str,
 ) -> None:
     """Compare berth with kube-scheduler on one real API server, in turns: all workloads, or the named ones.
@@ -82,6 +87,7 @@ def versus(
 
     try:
         chosen = [one.resized(nodes, pods, running) for one in workloads.chosen(names)]
+        chosen = [replace(one, small=small) for one in chosen]
         if other_berth is not None:
             chosen = [one.with_other_berth(str(Path(other_berth).absolute())) for one in chosen]
     except KeyError as err:
@@ -106,6 +112,7 @@ def versus(
     size += [("--other-berth", other_berth), ("--latency-pods", latency_pods)]
     given = [(option, value) for option, value in [("--runs", runs), *size] if value is not None]
     more = [part for option, value in given for part in (option, str(value))]
+    more += ["--small"] if small else []
     done: list[Comparison] = []
 
     def report(comparison: Comparison) -> None:
@@ -149,15 +156,19 @@ async def _all(
     from berth_bench.versus.scheduler_process import SchedulerError
     from berth_bench.versus.yard import MORE_FLAGS, Yard
 
-    for number, ((pod_groups, *_), workloads) in enumerate(groupby(chosen, _needs)):
+    for number, ((pod_groups, small, *_), workloads) in enumerate(groupby(chosen, _needs)):
         where = folder / f"servers-{number}"
-        with RealServers(where, more=MORE_FLAGS, pod_groups=pod_groups) as servers:
+        with RealServers(
+            where, more=MORE_FLAGS, pod_groups=pod_groups, service_accounts=not small
+        ) as servers:
             yard = Yard(servers, folder)
             try:
+                if not small:
+                    await yard.have_service_accounts()
                 for workload in workloads:
                     try:
                         await yard.have_nodes(workload.nodes)
-                        await yard.have_running(workload.running)
+                        await yard.have_running(workload.running, small=small)
                         report(await _one(yard, workload, runs, latency_pods))
                     except (ApiError, ExtenderError, SchedulerError) as err:
                         click.echo(f"berth bench versus: {workload.name}: {err}", err=True)
@@ -165,12 +176,13 @@ async def _all(
                 await yard.close()
 
 
-def _needs(workload: Versus) -> tuple[bool, int, int]:
+def _needs(workload: Versus) -> tuple[bool, bool, int, int]:
     """Return what the servers of a workload have: pod groups, running pods, and the nodes of these.
 
     Only workloads that need the same share servers, so that nothing changes for the others.
     """
-    return bool(workload.gang), workload.running, workload.nodes if workload.running else 0
+    nodes = workload.nodes if workload.running else 0
+    return bool(workload.gang), workload.small, workload.running, nodes
 
 
 async def _one(yard: Yard, workload: Versus, runs: int, latency_pods: int) -> Comparison:

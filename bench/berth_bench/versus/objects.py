@@ -42,6 +42,15 @@ def namespace(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
+def service_account(where: str) -> Json:
+    """Return the ServiceAccount `default` of a namespace."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": where},
+    }
+
+
 def pod_group(name: str, members: int) -> Json:
     """Return a PodGroup of Kubernetes whose gang needs so many members."""
     return {

@@ -94,6 +94,7 @@ class RealServers:
     every user may do everything. `client_ca`: in PEM, the authority of trusted client certificates.
     `pod_groups`: serve pod groups, with POD_GROUP_FLAGS. `more`: further flags of kube-apiserver.
     `controllers`: the caller runs kube-controller-manager, so nothing that depends on it is switched off.
+    `service_accounts`: the caller creates the service accounts, so pods are given a volume with a token.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class RealServers:
         client_ca: bytes = b"",
         controllers: bool = False,
         pod_groups: bool = False,
+        service_accounts: bool = False,
         more: Sequence[str] = (),
     ) -> None:
         self.folder = folder
@@ -114,9 +116,8 @@ class RealServers:
         self._audit_policy = audit_policy
         self._rbac = rbac
         # Without controllers, service accounts are not created and the not-ready taint is not removed.
-        admission = (
-            () if controllers else ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
-        )
+        off = ("TaintNodesByCondition",) if service_accounts else ("ServiceAccount", "TaintNodesByCondition")
+        admission = () if controllers else (f"--disable-admission-plugins={','.join(off)}",)
         self._more = (*admission, *(POD_GROUP_FLAGS if pod_groups else ()), *more)
         self._client_ca = client_ca
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from berth_bench.pods_as_kept import as_created
 from berth_bench.versus import contenders
 from berth_bench.versus.contenders import Contender
 from berth_bench.versus.label_rank import CLOSED, RANK
@@ -34,7 +35,8 @@ class Versus:
 
     `gang`: the number of pods that start together, as a PodGroup; 0: no pod is in a group. `running`: pods
     that run on the nodes before any scheduler starts, in the namespace RUNNING. `arrives`: the pods are
-    created while the scheduler works; otherwise they exist before it starts.
+    created while the scheduler works; otherwise they exist before it starts. `small`: the pods have only the
+    fields that scheduling reads; otherwise they are as a controller creates them.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Versus:
     gang: int = 0
     running: int = 0
     arrives: bool = False
+    small: bool = False
 
     def resized(self, nodes: int | None, pods: int | None, running: int | None = None) -> Versus:
         """Return the workload with other numbers; None: unchanged."""
@@ -69,7 +72,7 @@ class Versus:
             if self.gang:
                 content["spec"]["schedulingGroup"] = {"podGroupName": f"{prefix}-{number // self.gang}"}
             content["metadata"]["labels"] = self.labels(number)
-            yield content
+            yield content if self.small else as_created(content)
 
     def groups(self, prefix: str, count: int) -> Iterator[Json]:
         """Yield the PodGroups of `count` pods, named PREFIX-0 and so on. The last one may be smaller."""
@@ -88,12 +91,15 @@ def node_manifests(count: int) -> Iterator[Json]:
         yield node(f"node-{number}", "32", **labels)
 
 
-def running_manifests(count: int, nodes: int) -> Iterator[Json]:
-    """Yield pods that have a node already, spread evenly over the nodes of `node_manifests`: of 60 apps."""
+def running_manifests(count: int, nodes: int, *, small: bool = False) -> Iterator[Json]:
+    """Yield pods that have a node already, spread evenly over the nodes of `node_manifests`: of 60 apps.
+
+    `small`: as for `Versus`.
+    """
     for number in range(count):
         content = pod(f"running-{number}", f"{_MILLI_CPU}m", nodeName=f"node-{number % nodes}")
         content["metadata"] |= {"namespace": RUNNING, "labels": _of_apps(number)}
-        yield content
+        yield content if small else as_created(content)
 
 
 def _app(number: int) -> str:

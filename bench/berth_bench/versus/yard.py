@@ -22,7 +22,7 @@ from berth_bench.versus import extender, processes
 from berth_bench.versus.api import ApiClient
 from berth_bench.versus.contenders import SHADOW, UNLIMITED, Beside, Contender
 from berth_bench.versus.figures import Latency, Turn
-from berth_bench.versus.objects import create_all, namespace
+from berth_bench.versus.objects import create_all, namespace, service_account
 from berth_bench.versus.real_servers import ADMIN, SCHEDULER, RealServers, program
 from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProcess, SchedulerSetup
 from berth_bench.versus.workloads import RUNNING, Versus, node_manifests, running_manifests
@@ -78,6 +78,7 @@ class Yard:
         self._folder = folder
         self._nodes = 0
         self._running = 0
+        self._has_namespace = False
         self._serial = 0
 
     async def close(self) -> None:
@@ -91,11 +92,24 @@ class Yard:
             await create_all(self._api, node_manifests(count), _AT_ONCE)
             self._nodes = count
 
-    async def have_running(self, count: int) -> None:
+    async def have_service_accounts(self) -> None:
+        """Create the namespaces' service accounts, as a controller does in a real cluster, so that admission
+        gives each pod a volume with a token.
+        """
+        await self._have_namespace()
+        for where in ("default", RUNNING):
+            await self._api.create(service_account(where))
+
+    async def _have_namespace(self) -> None:
+        if not self._has_namespace:
+            await self._api.create(namespace(RUNNING))
+            self._has_namespace = True
+
+    async def have_running(self, count: int, *, small: bool = False) -> None:
         """Make so many pods run on the nodes. They stay until the servers stop, so `count` stays the same."""
         if count != self._running:
-            await self._api.create(namespace(RUNNING))
-            await create_all(self._api, running_manifests(count, self._nodes), _AT_ONCE)
+            await self._have_namespace()
+            await create_all(self._api, running_manifests(count, self._nodes, small=small), _AT_ONCE)
             self._running = count
 
     async def turn(self, contender: Contender, workload: Versus) -> Turn:

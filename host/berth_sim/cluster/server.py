@@ -25,6 +25,7 @@ from berth_sim.cluster import answers, strategic_merge
 from berth_sim.cluster.admission import Admission
 from berth_sim.cluster.admission.gatekeeping import READ, Gatekeeping, is_new_for_certain
 from berth_sim.cluster.admission.pod import new_pod_status
+from berth_sim.cluster.admission.service_accounts import ServiceAccounts
 from berth_sim.cluster.event_log import EventLog
 from berth_sim.cluster.kinds import BY_RESOURCE, NAMESPACE, POD, Kind, kind_of
 from berth_sim.cluster.resize import resize_problems, resized
@@ -90,10 +91,18 @@ class ApiServer:
     Attributes: store, events.
     """
 
-    def __init__(self, clock: Clock, gatekeeping: Gatekeeping | None = None) -> None:
-        """Create an empty server. `gatekeeping`: admission plugins that may refuse objects, or None."""
+    def __init__(
+        self,
+        clock: Clock,
+        gatekeeping: Gatekeeping | None = None,
+        service_accounts: ServiceAccounts | None = None,
+    ) -> None:
+        """Create an empty server. `gatekeeping`: admission plugins that may refuse objects, or None.
+        `service_accounts`: gives new pods a volume with a token; None: they get none.
+        """
         self._clock = clock
         self._gatekeeping = gatekeeping
+        self._service_accounts = service_accounts
         self._admission = Admission()
         self._finalized: set[tuple[str, str]] = set()
         self.store = ObjectStore()
@@ -154,6 +163,9 @@ class ApiServer:
             raise answers.forbidden(kind, key, metadata["name"], refusal)
         if kind.namespaced:
             self._ensure_namespace(metadata["namespace"])
+        if kind is POD and self._service_accounts is not None and not restore:
+            # The last step, so that equal pods share the spec that the steps before it make.
+            admitted = {**admitted, "spec": self._service_accounts.completed(admitted["spec"])}
         return self._stored(kind, key, admitted)
 
     def has_priority_class(self, name: str) -> bool:
