@@ -122,9 +122,9 @@ async def test_filter_over_the_wire_is_few_calls_from_schedule_one(
             walks.append(Walk.here())
         return unary(self, *args, **kwargs)
 
-    async def watched_frames(self: FramedConnection, message: bytes) -> Frame:
+    async def watched_frames(self: FramedConnection, message: bytes, deadline_s: float) -> Frame:
         walks.append(Walk.here())
-        return await framed(self, message)
+        return await framed(self, message, deadline_s)
 
     monkeypatch.setattr(UnaryUnaryMultiCallable, "__call__", watched)
     monkeypatch.setattr(FramedConnection, "_put", watched_frames)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
@@ -22,6 +23,7 @@ from berth_host.framework.score_table import PluginScores, Scores, ScoreTable, W
 from berth_host.metrics.series import instant_s
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.scores import ScoreOutcome
+from berth_host.rpc.served.answer_wait import HAS_OTHER_WORK
 
 T = TypeVar("T")
 
@@ -177,8 +179,10 @@ class _Early(Generic[T]):
     async def send(self, questions: Iterable[tuple[str, Coroutine[Any, Any, T]]]) -> None:
         """Start the calls, and return when their requests are sent, so that later work runs beside them."""
         loop = asyncio.get_running_loop()
+        context = copy_context()
+        context.run(HAS_OTHER_WORK.set, True)
         for plugin, question in questions:
-            self._tasks[plugin] = loop.create_task(question)
+            self._tasks[plugin] = loop.create_task(question, context=context.copy())
         # These tasks start in the next turn of the loop, and the tasks of gRPC, which send, in the turn after
         # it.
         await asyncio.sleep(0)

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from berth_host.log import get_logger
+from berth_host.rpc.served.answer_wait import AnswerWait
 from berth_host.rpc.served.busy_poll import BusyPoll
 from berth_host.rpc.served.grpc_errors import rpc_error
 from berth_host.rpc.served.peer_user import may_serve, peer_user, socket_identity
@@ -81,12 +82,17 @@ class FramedConnection:
     closed -ask-> busy -answered-> idle -ask-> busy; busy or idle -the other end closes, close-> closed
     """
 
-    def __init__(self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll) -> None:
-        """Prepare a connection, which is not open yet. `limit_bytes`: the longest answer."""
+    def __init__(
+        self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll, wait: AnswerWait | None = None
+    ) -> None:
+        """Prepare a connection, which is not open yet. `limit_bytes`: the longest answer. `wait`: its waits
+        without a turn of the loop; None: with the share of the process.
+        """
         self.busy = False
         self._listener = listener
         self._limit_bytes = limit_bytes
         self._poll = poll
+        self._wait = wait or AnswerWait()
         self._sock: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop
         self._incoming = Incoming(limit_bytes)
@@ -108,11 +114,10 @@ class FramedConnection:
         if self._sock is None and not self._connect():
             return None
         self.busy = True
-        self._poll.begin()
+        self._wait.begin(number)
         answered = False
         try:
-            async with asyncio.timeout(deadline_s):
-                kind, call, payload = await self._put(call_frame(number, raw))
+            kind, call, payload = await self._put(call_frame(number, raw), deadline_s)
             if kind is Kind.CLOSING:
                 return None
             if call != number:
@@ -134,7 +139,7 @@ class FramedConnection:
             raise rpc_error(StatusCode.UNAVAILABLE, f"{self._listener.path}: {err}") from err
         finally:
             self.busy = False
-            self._poll.end()
+            self._wait.end()
             if not answered:
                 self.close()
 
@@ -143,18 +148,37 @@ class FramedConnection:
         self._drop()
         self._said(rpc_error(StatusCode.CANCELLED, "the connection was closed"))
 
-    async def _put(self, message: bytes) -> Frame:
-        """Send a frame and return the next one that arrives. Raises OSError, FrameError, AioRpcError."""
+    async def _put(self, message: bytes, deadline_s: float) -> Frame:
+        """Send a frame and return the next one that arrives.
+
+        Raises OSError, FrameError, AioRpcError, TimeoutError.
+        """
+        ends_s = self._loop.time() + deadline_s
         answer: asyncio.Future[Frame] = self._loop.create_future()
         self._answer = answer
         self._unsent = memoryview(message)
-        self._send()
-        if self._unsent and self._sock is not None:
-            self._loop.add_writer(self._sock.fileno(), self._send)
         try:
-            return await answer
+            self._send()
+            if self._sock is not None:
+                if self._unsent:
+                    self._loop.add_writer(self._sock.fileno(), self._send)
+                else:
+                    self._wait.at(self._sock, deadline_s, self._received)
+            if answer.done():
+                return answer.result()
+            self._poll.begin()
+            try:
+                async with asyncio.timeout_at(ends_s):
+                    return await answer
+            finally:
+                self._poll.end()
         finally:
             self._answer = None
+
+    def _received(self) -> bool:
+        """Read what is there; return True if the open call has its answer or has failed."""
+        self._receive()
+        return self._answer is not None and self._answer.done()
 
     def _send(self) -> None:
         sock = self._sock
