@@ -29,6 +29,7 @@ from berth_bench.children import run_in_child
 from berth_bench.faults.command import faults
 from berth_bench.hostile.command import hostile
 from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
+from berth_bench.restart.command import restart
 from berth_bench.result import Result
 from berth_bench.running import NotAttachedError, Settings, WorkloadError, loaded, resized
 from berth_bench.scheduler_perf import upstream
@@ -157,6 +158,7 @@ def bench(context: click.Context) -> None:
 bench.add_command(attach)
 bench.add_command(faults)
 bench.add_command(hostile)
+bench.add_command(restart)
 bench.add_command(simulate)
 bench.add_command(soak)
 bench.add_command(two_schedulers)

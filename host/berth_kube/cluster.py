@@ -7,7 +7,7 @@ checks still use it after `cut`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchHandler
 from berth_host.errors.cluster import UnavailableError
@@ -90,6 +90,19 @@ class KubeCluster(Calls, ClusterPort):
         for name in sorted(resources):
             if (unserved := self._informers[name].unserved) is not None:
                 raise unserved
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Hand over all changes that the API server has now; return the resources that are still behind."""
+        asking = {
+            name: asyncio.get_running_loop().create_task(informer.catch_up(), name=f"catch up {name}")
+            for name, informer in self._informers.items()
+        }
+        if asking:
+            await asyncio.wait(asking.values(), timeout=timeout_s)
+        for task in asking.values():
+            task.cancel()
+        ends = await asyncio.gather(*asking.values(), return_exceptions=True)
+        return [name for name, end in sorted(zip(asking, ends, strict=True)) if end is not None]
 
     async def stop(self) -> None:
         """End the watches; write the events that are still queued, for a bounded time."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -191,6 +192,10 @@ STEADY_S: Final = 5.0
 """Seconds after which a watch counts as successful: the backoff before the next watch starts again."""
 AGAIN_TIMEOUT_S: Final = 10.0
 """The limit for reading one object again, in seconds; others wait to be read meanwhile."""
+QUIET_S: Final = 0.1
+"""Seconds without a line after which a watch that was opened anew has sent all changes of before. The API
+server sends these right after the headers.
+"""
 FIRST_LATE_S: Final = 10.0
 """The longest wait of the first list, in seconds, for its objects that are read late."""
 _KINDS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
@@ -243,6 +248,11 @@ class Informer:
         self._backoff = request_backoff(self._chance)
         self._version = ""
         self._stream: Stream | None = None
+        self._opened_count = 0
+        self._reopens = asyncio.Event()
+        """Set to open the watch anew, at once."""
+        self._heard = asyncio.Event()
+        """Set when a watch was opened, when bytes of it came, and after a list."""
         self._is_large = False
         self._fault: ClusterError | None = None
         self._skips_at: str | None = None
@@ -278,7 +288,57 @@ class Informer:
                 self._note(UnavailableError(self.name, "", f"{type(err).__name__}: {err}"))
                 log.error("watch.failed", resource=self.name, exc_info=True)
             self.reconnect_count += 1
-            await asyncio.sleep(self._backoff.next_s())
+            wait_s = self._backoff.next_s()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._reopens.wait()
+            self._reopens.clear()
+
+    async def catch_up(self) -> None:
+        """Return when all changes that the API server has now are handed over. Raises ClusterError.
+
+        The version of a read made now says how far that is. A resource without recent changes never gets
+        to that version by its lines, and a connection may be slow or dead. Therefore the watch is opened
+        anew where it stands: the API server then sends all missing changes at once, and nothing after them
+        for QUIET_S.
+        """
+        try:
+            resource = await self._resources.resolve(self.name)
+            wanted = await self._version_now(resource)
+        except NotFoundError:
+            return  # a resource that is not served has no changes
+        if not self._has(wanted):
+            opened_before = self._opened_count
+            self._reopens.set()
+            self._close()
+            while not self._has(wanted):
+                self._heard.clear()
+                try:
+                    async with asyncio.timeout(QUIET_S):
+                        await self._heard.wait()
+                except TimeoutError:
+                    if self._opened_count != opened_before and self._stream is not None:
+                        break
+        await self._delivery.settled()
+        await self._late.settled(FIRST_LATE_S)
+
+    async def _version_now(self, resource: ApiResource) -> str:
+        """Read the current resource version. The API server then has all changes up to it for watches."""
+        answer = await self._client.send(
+            "GET",
+            resource.path(),
+            query={"limit": "1"},
+            timeout_s=LIST_TIMEOUT_S,
+            resource=self.name,
+            limited=False,
+        )
+        return (await self._page(answer)).version
+
+    def _has(self, version: str) -> bool:
+        """Return True if all changes up to a version were received. Versions are ever larger numbers."""
+        if version.isdecimal() and self._version.isdecimal():
+            return int(self._version) >= int(version)
+        return self._version == version
 
     # --- listing ---------------------------------------------------------------------------------
 
@@ -311,6 +371,7 @@ class Informer:
         self._version = version
         self._well()
         self.synced.set()
+        self._heard.set()
 
     async def _pages(self, resource: ApiResource, view: View, page_size: int) -> tuple[set[str], str]:
         """Hand over all objects of a list; return their keys and the list's resource version."""
@@ -382,15 +443,21 @@ class Informer:
             "timeoutSeconds": str(self._chance.randint(self._times.min_watch_s, self._times.max_watch_s)),
         }
         self._fault = None
+        self._reopens.clear()
         began_s = asyncio.get_running_loop().time()
         try:
             async with self._client.stream(
                 resource.path(), query=query, idle_s=self._times.idle_s, resource=self.name
             ) as stream:
+                if self._reopens.is_set():
+                    return  # this one was asked for before
                 self._stream = stream
+                self._opened_count += 1
+                self._heard.set()
                 self._recovered()
                 rest = b""
                 while chunk := await stream.chunk():
+                    self._heard.set()
                     *lines, rest = (rest + chunk).split(b"\n")
                     await self._delivery.put(self._line, lines)
                     if any(_ERROR_MARK in line[:40] for line in lines):
@@ -399,8 +466,8 @@ class Informer:
                         break
                     await self._late.reader.has_room()
         except ClusterError as err:
-            # Where a line ended the watch, the lost connection follows from that.
-            if self._fault is None:
+            # Where a line ended the watch, or the informer did, the lost connection follows from that.
+            if self._fault is None and not self._reopens.is_set():
                 self._fault = err
         finally:
             self._stream = None

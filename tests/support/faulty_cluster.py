@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -172,6 +172,16 @@ class FaultyCluster:
         self.resources |= set(resources)
         await self._inner.watch(resources)
         await self._caught_up()
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Wait until what is held back was handed over; return the kinds of what is not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._inner.catch_up(timeout_s)
+                await self._caught_up()
+        except TimeoutError:
+            return sorted({event.kind for waiting in self._waiting.values() for event in waiting})
+        return []
 
     async def stop(self) -> None:
         """As the cluster inside; what was not handed over never is."""

@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +79,8 @@ class KubeApi:
         self.answers: deque[Answer] = deque()
         self.held: asyncio.Event | None = None
         """Requests arrive, and are answered when it is set."""
+        self.gate_of: Callable[[Request], asyncio.Event | None] = lambda _: None
+        """Returns the event with which a request is answered; None: at once."""
         self.raw_lines: dict[str, list[list[bytes]]] = {}
         """Of a plural, the lines that its next watches are sent before anything else, one list each."""
         self.max_watch_s = 600.0
@@ -158,6 +160,8 @@ class KubeApi:
         )
         if self.held is not None:
             await self.held.wait()
+        if (gate := self.gate_of(self.requests[-1])) is not None:
+            await gate.wait()
         for answer in list(self.answers):
             if request.method == answer.method and request.path.endswith(answer.path_end):
                 self.answers.remove(answer)

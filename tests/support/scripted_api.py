@@ -8,7 +8,7 @@ recorder starts binding cycles and preemption at the end of the scheduling cycle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from berth_host.cluster.port import EventRecord, WatchEvent, WatchHandler
@@ -236,6 +236,10 @@ class ScriptedApi:
 
     async def watch(self, resources: Collection[str]) -> None:
         """Hand over nothing."""
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Return that nothing is behind."""
+        return []
 
     async def stop(self) -> None:
         """Have no effect."""

@@ -234,6 +234,11 @@ class RealServers:
         return f"https://127.0.0.1:{self.port}"
 
     @property
+    def etcd_url(self) -> str:
+        """The URL of etcd, which serves its API as JSON too."""
+        return f"http://127.0.0.1:{self._etcd_port}"
+
+    @property
     def ca_file(self) -> Path:
         """The certificate that the API server made for itself, and that is its own authority."""
         return self.folder / "certificates/apiserver.crt"

@@ -29,6 +29,8 @@ from berth_host.model.internal_error import LoopErrors
 from berth_host.questions.questions import A, Question
 
 log = get_logger()
+CATCH_UP_S = 5.0
+"""Seconds (real time) that a host which stood by waits for the changes of before its term."""
 STOP_S = 5.0
 """Seconds (real time) that `stop` waits for each of: Bindings under way, evictions, status writes."""
 
@@ -105,16 +107,28 @@ class Host(HostParts):
         await self.state.refresh()
         await self.attachments.synchronise()
 
-    async def lead(self) -> None:
+    async def lead(self, *, stood_by: bool = False) -> None:
         """Begin to schedule, in a new epoch: copies and reservations of earlier terms are invalid.
 
-        Raises PluginLoadError if a served plugin does not accept its arguments.
+        `stood_by`: another host led until now, so what it wrote last must be known first; see
+        `ClusterPort.catch_up`. Raises PluginLoadError if a served plugin does not accept its arguments.
         """
+        if stood_by:
+            await self._catch_up()
         self.snapshot.begin_epoch()
         await self.attachments.begin_term()
         self.attachments.check_arguments()
         await self.synchronise()
         self.begin_scheduling()
+
+    async def _catch_up(self) -> None:
+        began_s = time.monotonic()
+        behind = await self.cluster.catch_up(CATCH_UP_S)
+        took_ms = round(1000 * (time.monotonic() - began_s), 1)
+        if behind:
+            log.warning("cluster.behind", resources=list(behind), duration_ms=took_ms)
+        else:
+            log.info("cluster.caught_up", duration_ms=took_ms)
 
     def begin_scheduling(self) -> None:
         """Begin to schedule in the epoch that the host was made with. For a host that has not stood by."""

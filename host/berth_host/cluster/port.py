@@ -7,7 +7,7 @@ adapter. Resources are spelled as in a plugin's Need: `pods`, `storage.k8s.io/cs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -154,6 +154,14 @@ class ClusterPort(ClusterCalls, Protocol):
         """Hand over these resources too, for a plugin that attached later; return after all existing objects.
 
         Has no effect for resources that are watched already.
+        """
+        ...
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Hand over every change that the cluster has now, as a read made now shows it. Return the resources
+        that are still behind after `timeout_s` (real time), or could not be read; usually none.
+
+        For a host that stood by and now leads: what the leader before wrote last must be known first.
         """
         ...
 

@@ -44,6 +44,8 @@ EVENTS: Final = frozenset(
         "claim.not_settled",
         "claim.user_stays",
         "client.credentials_failed",
+        "cluster.behind",
+        "cluster.caught_up",
         "cluster.contacted",
         "cluster.unreachable",
         "configuration.loaded",

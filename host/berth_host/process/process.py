@@ -267,7 +267,8 @@ class SchedulerProcess:
         if is_delayed:
             await self._unless_ended(self._connected())
         self._set_leading(True)
-        await self._unless_ended(self._host.lead(), may_reload=False)
+        stood_by = self.elector is not None and not is_delayed
+        await self._unless_ended(self._host.lead(stood_by=stood_by), may_reload=False)
         await self._unless_ended(asyncio.Event().wait())
 
     async def _met(self, client: KubeClient) -> None:

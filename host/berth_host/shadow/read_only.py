@@ -6,7 +6,7 @@ wrote would act on the cluster beside the real scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -33,6 +33,10 @@ class ReadOnlyCluster(ClusterPort):
     async def watch(self, resources: Collection[str]) -> None:
         """Follow these resources too."""
         await self.below.watch(resources)
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Hand over every change that the cluster has now."""
+        return await self.below.catch_up(timeout_s)
 
     async def stop(self) -> None:
         """Stop following the cluster."""

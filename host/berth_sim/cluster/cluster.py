@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from berth_host.cluster.port import (
@@ -65,6 +65,17 @@ class MemoryCluster(ClusterPort):
         for kind in new:
             for obj in self.server.store.of(kind):
                 delivery.push(WatchEvent(kind.watch_kind, None, obj))
+
+    async def catch_up(self, timeout_s: float) -> Sequence[str]:
+        """Hand over every change that was made until now; return the resources that are still behind."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                for delivery in list(self._deliveries):
+                    await delivery.caught_up()
+        except TimeoutError:
+            pending = {kind for delivery in self._deliveries for kind in delivery.pending_kinds}
+            return sorted(name for name, kind in BY_RESOURCE.items() if kind.watch_kind in pending)
+        return []
 
     def cut(self) -> None:
         """Refuse every later call with UnavailableError, and drop events."""
@@ -181,6 +192,10 @@ class _Delivery:
     @property
     def pending_count(self) -> int:
         return len(self._pending)
+
+    @property
+    def pending_kinds(self) -> set[str]:
+        return {event.kind for event in self._pending}
 
     def push(self, event: WatchEvent) -> None:
         if event.kind not in self.kinds:
