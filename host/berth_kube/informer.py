@@ -382,45 +382,68 @@ class Informer:
 
         token = ""
         limit = PageLimit(page_size) if page_size else None
-        while True:
-            query = _selection(resource)
-            if limit is not None:
-                query["limit"] = str(limit.now)
-            if token:
-                query["continue"] = token
-            try:
-                answer = await self._client.send(
-                    "GET",
-                    resource.path(),
-                    query=query,
-                    timeout_s=LIST_TIMEOUT_S,
-                    resource=self.name,
-                    limited=False,
-                    most_bytes=0 if limit is None else limit.most_bytes,
-                )
-            except AnswerTooLargeError:
+        asking: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                if asking is None:
+                    asking = self._ask_for_page(resource, limit, token)
+                try:
+                    answer = await asking
+                except AnswerTooLargeError:
+                    asking = None
+                    if limit is not None:
+                        limit.was_too_large()
+                    continue
+                except GoneError:
+                    self._is_large = limit is not None and limit.was_lowered
+                    raise
+                page = await self._page(answer)
+                size_bytes = len(answer)
+                token, version = page.token, page.version
+                del answer
+                asking = None
                 if limit is not None:
-                    limit.was_too_large()
-                continue
-            except GoneError:
-                self._is_large = limit is not None and limit.was_lowered
-                raise
-            page = await self._page(answer)
-            size_bytes = len(answer)
-            del answer
-            if limit is not None:
-                limit.came(size_bytes, len(page.items) + len(page.late))
-            for one in page.late:
-                seen.add(one.ref.key)
-                self._read_late(one)
-            await self._delivery.put(show, page.items)
-            token, version = page.token, page.version
-            if size_bytes >= LARGE_PAGE_BYTES:
-                # The next page is asked for when the objects of this one are no longer held as JSON.
-                del page
-                await self._delivery.settled()
-            if not token:
-                return seen, version
+                    limit.came(size_bytes, len(page.items) + len(page.late))
+                    if token and not limit.was_lowered:
+                        # The server makes the next page while the objects of this one are handed over. Large
+                        # objects are never held for two pages.
+                        asking = self._ask_for_page(resource, limit, token)
+                for one in page.late:
+                    seen.add(one.ref.key)
+                    self._read_late(one)
+                await self._delivery.put(show, page.items)
+                if size_bytes >= LARGE_PAGE_BYTES:
+                    # The next page is read when the objects of this one are no longer held as JSON.
+                    del page
+                    await self._delivery.settled()
+                if not token:
+                    return seen, version
+        finally:
+            if asking is not None:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+
+    def _ask_for_page(
+        self, resource: ApiResource, limit: PageLimit | None, token: str
+    ) -> asyncio.Task[bytes]:
+        """Ask for one page of the list. `token`: of the page before, "" for the first page."""
+        query = _selection(resource)
+        if limit is not None:
+            query["limit"] = str(limit.now)
+        if token:
+            query["continue"] = token
+        return asyncio.get_running_loop().create_task(
+            self._client.send(
+                "GET",
+                resource.path(),
+                query=query,
+                timeout_s=LIST_TIMEOUT_S,
+                resource=self.name,
+                limited=False,
+                most_bytes=0 if limit is None else limit.most_bytes,
+            ),
+            name=f"list {self.name}",
+        )
 
     async def _page(self, answer: bytes) -> Page:
         assert self._reader is not None

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(bool(missing_programs()), reason="needs `make envtest`"),
 ]
-SIZE = ("--runs", "1", "--nodes", "3", "--running", "130")
+SIZE = ("--runs", "1", "--nodes", "3", "--running", "130", "--kills", "1")
 
 
 def test_schedulers_start_on_the_running_pods_and_bind_one() -> None:
@@ -26,3 +26,4 @@ def test_schedulers_start_on_the_running_pods_and_bind_one() -> None:
     assert 5000 < found["pod_bytes"] < 8000
     assert [one["contender"] for one in found["contenders"]] == ["berth", "kube-scheduler"]
     assert all(one["median"]["cpu_s"] > 0 for one in found["contenders"])
+    assert all(len(one["take_overs"]) == 1 for one in found["contenders"])

@@ -132,7 +132,7 @@ RUN_ELSEWHERE = {
         "berth bench versus Plain/1000Nodes RemotePlugin/5000Nodes --runs 5 -o json\n"
         "berth bench versus Plain/1000Nodes --latency-pods 200\n",
         # tests/cluster/test_restart.py
-        "berth bench restart\nberth bench restart --running 100000 --runs 2 -o json\n",
+        "berth bench restart\nberth bench restart --running 100000 --runs 2 --kills 5 -o json\n",
     ],
     # tests/cluster/test_two_schedulers.py runs the bench; the nodes are those of a cluster.
     "docs/how-to/two-schedulers.md": [

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from berth_host.cli.rendering.columns import columns
 
 from berth_bench.restart.figures import Restarts
 
 _HEADER = ("SCHEDULER", "NODES", "RUNNING", "CPU S", "SECONDS", "MEMORY MB", "SERVERS CPU S")
+_TAKE_OVERS = ("SCHEDULER", "LEADERS KILLED", "MEDIAN S", "WORST S", "CPU S")
 _RATIOS = ("RATIO OF MEDIANS", "CPU", "SECONDS", "MEMORY", "SERVERS CPU")
 
 
 def restarts_text(found: Restarts) -> str:
-    """Return the medians, then the ratios of the first contender to the others."""
+    """Return the medians, the take-overs if there are any, then the ratios of the first contender."""
     rows = [
         (
             one.contender,
@@ -34,7 +37,20 @@ def restarts_text(found: Restarts) -> str:
         )
         for name, found_ratios in found.ratios()
     ]
+    taken = [
+        (
+            one.contender,
+            str(len(one.take_overs)),
+            f"{median(each.took_s for each in one.take_overs):.2f}",
+            f"{max(each.took_s for each in one.take_overs):.2f}",
+            f"{median(each.cpu_s for each in one.take_overs):.2f}",
+        )
+        for one in found.contenders
+        if one.take_overs
+    ]
     parts = [columns(_HEADER, rows, right=range(1, len(_HEADER)))]
+    if taken:
+        parts.append(columns(_TAKE_OVERS, taken, right=range(1, len(_TAKE_OVERS))))
     if ratios:
         parts.append(columns(_RATIOS, ratios, right=range(1, len(_RATIOS))))
     return "\n\n".join(parts) + "\n"

@@ -17,7 +17,7 @@ from berth_host.cli.output import output_option
 from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 
 if TYPE_CHECKING:
-    from berth_bench.restart.figures import Restarts, Start
+    from berth_bench.restart.figures import Restarts, Start, TakeOver
     from berth_bench.versus.contenders import Contender
 
 RUNS: Final = 3
@@ -41,13 +41,21 @@ _PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler")
     help="Number of pods that run on the nodes.",
 )
 @click.option(
+    "--kills",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Number of leaders of each scheduler to kill, to measure how soon the standby binds.",
+)
+@click.option(
     "--other-berth",
     type=click.Path(exists=True, dir_okay=False),
     metavar="PYTHON",
     help="Let another berth, as of an earlier version, take turns too: the Python of its environment.",
 )
 @output_option("json prints a line, yaml a document, and nothing else.")
-def restart(runs: int, nodes: int, running: int, other_berth: str | None, output: str) -> None:
+def restart(runs: int, nodes: int, running: int, kills: int, other_berth: str | None, output: str) -> None:
     """Start berth and kube-scheduler in turns on a real API server with many running pods, and measure each
     start until its first binding.
 
@@ -71,11 +79,11 @@ def restart(runs: int, nodes: int, running: int, other_berth: str | None, output
         ("--nodes", nodes),
         ("--running", running),
     ]
-    options.append(("--other-berth", other_berth))
+    options += [("--kills", kills or None), ("--other-berth", other_berth)]
     more = [str(part) for option in options if option[1] is not None for part in option]
     try:
         with TemporaryDirectory(prefix="berth-restart-") as folder:
-            found = asyncio.run(_measured(contenders, runs, nodes, running, Path(folder)))
+            found = asyncio.run(_measured(contenders, runs, nodes, running, kills, Path(folder)))
     except (ApiError, SchedulerError) as err:
         click.echo(f"berth bench restart: {err}", err=True)
         sys.exit(FAILED)
@@ -88,7 +96,7 @@ def restart(runs: int, nodes: int, running: int, other_berth: str | None, output
 
 
 async def _measured(
-    contenders: Sequence[Contender], runs: int, nodes: int, running: int, folder: Path
+    contenders: Sequence[Contender], runs: int, nodes: int, running: int, kills: int, folder: Path
 ) -> Restarts:
     """Start the contenders in turns, so that other work on the machine affects all of them."""
     from berth_bench.restart.figures import Restarts, Starts
@@ -97,15 +105,22 @@ async def _measured(
     from berth_bench.versus.yard import MORE_FLAGS
 
     starts: list[list[Start]] = [[] for _ in contenders]
+    take_overs: list[list[TakeOver]] = [[] for _ in contenders]
     with RealServers(folder / "servers", more=MORE_FLAGS) as servers:
         ground = Ground(servers, folder)
         try:
             _say(f"{running} pods on {nodes} nodes ...")
+            for contender in contenders:
+                await ground.compile(contender)
             await ground.fill(nodes, running)
             for run in range(runs):
                 for contender, own in zip(contenders, starts, strict=True):
                     _say(f"{contender.name} ({run + 1} of {runs}) ...")
                     own.append(await ground.start(contender))
+            for kill in range(kills):
+                for contender, each in zip(contenders, take_overs, strict=True):
+                    _say(f"{contender.name}, leader killed ({kill + 1} of {kills}) ...")
+                    each.append(await ground.take_over(contender))
         finally:
             await ground.close()
     return Restarts(
@@ -113,7 +128,8 @@ async def _measured(
         running=running,
         pod_bytes=ground.pod_bytes,
         contenders=tuple(
-            Starts(contender=one.name, starts=tuple(own)) for one, own in zip(contenders, starts, strict=True)
+            Starts(contender=one.name, starts=tuple(own), take_overs=tuple(each))
+            for one, own, each in zip(contenders, starts, take_overs, strict=True)
         ),
     )
 

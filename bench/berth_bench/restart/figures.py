@@ -24,11 +24,24 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """One take-over by a standby: from the Lease's new holder until the first binding is seen.
+
+    `cpu_s`: of the standby, from the end of the leader until then.
+    """
+
+    took_s: float
+    cpu_s: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """All starts of one contender."""
+    """All starts of one contender, and the take-overs by its standbys, if leaders were killed."""
 
     contender: str
     starts: tuple[Start, ...]
+    take_overs: tuple[TakeOver, ...] = ()
 
     @property
     def median(self) -> Start:
@@ -69,6 +82,7 @@ class Restarts:
                     "contender": one.contender,
                     "median": _rounded(asdict(one.median)),
                     "starts": [_rounded(asdict(start)) for start in one.starts],
+                    "take_overs": [_rounded(asdict(each)) for each in one.take_overs],
                 }
                 for one in self.contenders
             ],

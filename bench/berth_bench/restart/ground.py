@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
+import yaml
 
-from berth_bench.restart.figures import Start
+from berth_bench.restart.figures import Start, TakeOver
 from berth_bench.restart.running_pods import fill
 from berth_bench.versus import processes
 from berth_bench.versus.api import ApiClient
@@ -25,6 +27,13 @@ from berth_bench.versus.scheduler_process import SchedulerError, SchedulerProces
 PATIENCE_S: Final = 300.0
 """A turn is given up if the pod is not bound within this time, in seconds."""
 _LOOK_S: Final = 0.5
+_LEASE_LOOK_S: Final = 0.01
+_LEASE: Final = {
+    "leaderElect": True,
+    "leaseDuration": "3s",
+    "renewDeadline": "2s",
+    "retryPeriod": "500ms",
+}
 
 
 class Ground:
@@ -53,6 +62,20 @@ class Ground:
         """Return the number of objects, by the first object of a list and what the server says remains."""
         answer = await self._api.request("GET", f"{path}?limit=1")
         return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
+
+    async def compile(self, contender: Contender) -> None:
+        """Let berth compile its modules, as those of an installed berth are: start it once, unmeasured.
+
+        Raises SchedulerError.
+        """
+        if not contender.is_berth:
+            return
+        process = SchedulerProcess(self._setup(contender))
+        try:
+            await process.start()
+            await process.ready()
+        finally:
+            await process.stop()
 
     async def start(self, contender: Contender) -> Start:
         """Start a scheduler, measure until it has bound a pod, and stop it.
@@ -89,6 +112,47 @@ class Ground:
             await process.stop()
             await self._api.delete("Pod", name, grace_period_s=0)
 
+    async def take_over(self, contender: Contender) -> TakeOver:
+        """Kill a leader beside a standby; measure from the Lease's new holder until a pod is bound.
+
+        The pod is created when the leader is dead. Raises SchedulerError and ApiError.
+        """
+        self._serial += 1
+        name = f"first-{self._serial}"
+        setup = self._setup(contender, _LEASE)
+        leader, standby = SchedulerProcess(setup, "leader"), SchedulerProcess(setup, "standby")
+        try:
+            await leader.start()
+            await leader.ready()
+            first = await self._holder_other_than("")
+            await standby.start()
+            await standby.ready()
+            await leader.kill()
+            made = await self._api.create(pod(name))
+            cpu_s = standby.cpu_s()
+            bound = asyncio.create_task(self._bound(name, made["metadata"]["resourceVersion"]))
+            async with asyncio.timeout(PATIENCE_S):
+                await self._holder_other_than(first)
+                held_s = time.monotonic()
+                took_s = await bound - held_s
+            return TakeOver(took_s=took_s, cpu_s=standby.cpu_s() - cpu_s, load=os.getloadavg()[0])
+        except TimeoutError:
+            raise SchedulerError(f"nothing bound in {PATIENCE_S:.0f} s:\n{standby.last_lines()}") from None
+        finally:
+            await leader.kill()
+            await standby.stop()
+            await self._api.delete("Pod", name, grace_period_s=0)
+            await self._api.delete("Lease", "kube-scheduler", namespace="kube-system")
+
+    async def _holder_other_than(self, old: str) -> str:
+        """Return the holder of the Lease when it is another one, looking 100 times a second."""
+        while True:
+            lease = await self._api.get("Lease", "kube-scheduler", "kube-system")
+            holder = "" if lease is None else str(lease["spec"].get("holderIdentity") or "")
+            if holder not in ("", old):
+                return holder
+            await asyncio.sleep(_LEASE_LOOK_S)
+
     async def _bound(self, name: str, version: str) -> float:
         """Return when the pod is seen on a node (monotonic seconds)."""
         while True:
@@ -99,14 +163,19 @@ class Ground:
                 if item.get("spec", {}).get("nodeName"):
                     return time.monotonic()
 
-    def _setup(self, contender: Contender) -> SchedulerSetup:
+    def _setup(self, contender: Contender, lease: Mapping[str, Any] | None = None) -> SchedulerSetup:
+        """Return the start of a contender. `lease`: its leaderElection; None: it leads without a Lease."""
+        content = yaml.safe_load(contender.configuration())
+        if lease is not None:
+            content["leaderElection"] = lease
         return SchedulerSetup(
             program="berth" if contender.is_berth else str(program("kube-scheduler")),
             kubeconfig=self._kubeconfig,
             folder=self._folder,
-            configuration=contender.configuration(),
+            configuration=yaml.safe_dump(content, sort_keys=False),
             client_connection=UNLIMITED,
             python=contender.python,
+            bytecode=self._folder / "bytecode",
         )
 
     def _servers_cpu_s(self) -> float:

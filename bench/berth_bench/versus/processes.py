@@ -17,13 +17,18 @@ _PARENT, _USER, _SYSTEM = 1, 11, 12
 """Fields of /proc/PID/stat, counted after the name of the program."""
 
 
-def environment(*, of_another: bool = False) -> dict[str, str]:
+def environment(*, of_another: bool = False, bytecode: Path | None = None) -> dict[str, str]:
     """Return this process's environment, extended so that a child can import everything that this process
     can. `of_another`: the child is the Python of another environment, and must import none of it.
+    `bytecode`: the child reads and writes its compiled modules there.
     """
+    made = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     if of_another:
-        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        del made["PYTHONPATH"]
+    if bytecode is not None:
+        made.pop("PYTHONDONTWRITEBYTECODE", None)
+        made["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    return made
 
 
 def cpu_s(pid: int) -> float:

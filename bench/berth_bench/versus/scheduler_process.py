@@ -35,7 +35,8 @@ class SchedulerSetup:
 
     `configuration`: a KubeSchedulerConfiguration without clientConnection; `more_documents`: further
     documents of the file, for berth. `python`: that runs berth; "": this process's. `module`: its arguments
-    that start berth's command.
+    that start berth's command. `bytecode`: the folder that has the compiled modules of a started berth; None:
+    where this process's environment says.
     """
 
     program: str
@@ -47,6 +48,7 @@ class SchedulerSetup:
     flags: Sequence[str] = ()
     python: str = ""
     module: Sequence[str] = ("-m", "berth_host")
+    bytecode: Path | None = None
 
     @property
     def is_berth(self) -> bool:
@@ -73,7 +75,7 @@ class SchedulerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=processes.environment(of_another=bool(self.setup.python)),
+                env=processes.environment(of_another=bool(self.setup.python), bytecode=self.setup.bytecode),
             )
 
     async def ready(self) -> None:

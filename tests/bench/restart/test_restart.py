@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from berth_bench.rendering.restart import restarts_text
-from berth_bench.restart.figures import Restarts, Start, Starts
+from berth_bench.restart.figures import Restarts, Start, Starts, TakeOver
 from berth_bench.restart.running_pods import node_copies, pod_copies
 
 
@@ -28,6 +30,15 @@ def test_table_has_medians_and_ratios() -> None:
     assert lines[1] == ["berth", "10", "20", "4.0", "3.0", "400", "1.0"]
     assert lines[2] == ["kube-scheduler", "10", "20", "8.0", "6.0", "800", "1.0"]
     assert lines[-1] == ["berth", "/", "kube-scheduler", "0.50", "0.50", "0.50", "1.00"]
+
+
+def test_take_overs_have_a_table_of_their_own() -> None:
+    over = tuple(TakeOver(took_s=took_s, cpu_s=0.25, load=1.0) for took_s in (0.5, 0.1, 0.2))
+    first, *others = FOUND.contenders
+    found = replace(FOUND, contenders=(replace(first, take_overs=over), *others))
+    lines = [line.split() for line in restarts_text(found).splitlines()]
+    assert ["berth", "3", "0.20", "0.50", "0.25"] in lines
+    assert len(found.as_json("")["contenders"][0]["take_overs"]) == 3
 
 
 def test_json_has_every_start_and_the_command() -> None:
