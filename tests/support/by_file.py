@@ -8,6 +8,7 @@ from busy workers, as tests are without it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class ByFile:
     def __init__(self, worker: Any) -> None:
         """Run for this `xdist.remote.WorkerInteractor`."""
         self._worker = worker
+        # With Python's own thresholds, each tenth second of the tests is one of the collector.
+        gc.set_threshold(20_000, 10, 5)
         self._reading: Path | None = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -90,6 +93,7 @@ class ByFile:
         module = item.ihook.pytest_pycollect_makemodule(module_path=item.path, parent=unread.parent)
         tests = list(item.session.genitems(module))
         item.config.hook.pytest_collection_modifyitems(session=item.session, config=item.config, items=tests)
+        gc.freeze()  # what was imported stays
         return tests
 
 

@@ -15,7 +15,7 @@ def browser() -> Iterator[str]:
     if program() is None:
         assert not os.environ.get("CI"), f"{INSTALL}; CI must run these tests: `make envtest` installs it"
         pytest.skip(INSTALL)
-    with chromium() as address:
+    with chromium(shell_first=True) as address:
         yield address
 
 

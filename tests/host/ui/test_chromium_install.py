@@ -10,8 +10,9 @@ from typing import Final
 
 import pytest
 
+NAME: Final = "chromium-headless-shell"
 SCRIPT: Final = Path(__file__).with_name("chromium.sh")
-INSTALL: Final = "install -q -y --no-install-recommends chromium fonts-dejavu-core"
+INSTALL: Final = "install -q -y --no-install-recommends chromium-headless-shell fonts-dejavu-core"
 APT: Final = """
 echo "$DEBIAN_FRONTEND $*" >> {log}
 if [ "$1" = update ]; then
@@ -55,7 +56,7 @@ def apt(bin_: Path, tmp_path: Path, program: Program) -> Callable[..., Path]:
     program that an installation brings, or "".
     """
 
-    def put(*, installs: str = "at-once", update: int = 0, brings: str = "chromium") -> Path:
+    def put(*, installs: str = "at-once", update: int = 0, brings: str = "chromium-headless-shell") -> Path:
         log = tmp_path / "asked"
         log.write_text("")
         program("apt-get", APT.format(installs=installs, update=update, brings=brings, bin=bin_, log=log))
@@ -79,7 +80,7 @@ def root(program: Program) -> None:
     program("id", "echo 0")
 
 
-@pytest.mark.parametrize("name", ["chromium", "chromium-browser"])
+@pytest.mark.parametrize("name", ["chromium-headless-shell", "chromium", "chromium-browser"])
 @pytest.mark.usefixtures("root")
 def test_chromium_that_is_there_is_named_and_nothing_is_installed(
     name: str, bin_: Path, program: Program, apt: Callable[..., Path], run: Run
@@ -87,18 +88,18 @@ def test_chromium_that_is_there_is_named_and_nothing_is_installed(
     program(name, "exit 0")
     asked = apt()
     done = run()
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"chromium: {bin_ / name}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"chromium-headless-shell: {bin_ / name}\n", "")
     assert asked.read_text() == ""
 
 
-@pytest.mark.parametrize("name", ["chromium", "chromium-browser"])
+@pytest.mark.parametrize("name", ["chromium-headless-shell", "chromium", "chromium-browser"])
 @pytest.mark.usefixtures("root")
 def test_missing_chromium_is_installed_without_questions(
     name: str, bin_: Path, apt: Callable[..., Path], run: Run
 ) -> None:
     asked = apt(brings=name)
     done = run()
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"chromium: {bin_ / name}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"chromium-headless-shell: {bin_ / name}\n", "")
     assert asked.read_text() == f"noninteractive {INSTALL}\n"
 
 
@@ -109,7 +110,7 @@ def test_lists_of_packages_are_read_if_the_package_is_not_found(
     asked = apt(installs="after-update")
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"chromium: {bin_ / 'chromium'}"
+    assert done.stdout.splitlines()[-1] == f"chromium-headless-shell: {bin_ / 'chromium-headless-shell'}"
     assert asked.read_text().splitlines() == [
         f"noninteractive {INSTALL}",
         " update -q",
@@ -131,7 +132,9 @@ def test_failure_of_apt_get_is_an_error_with_its_own_words(
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
     assert first == said
-    assert second.startswith("chromium: apt-get failed, as it says above; install Chromium yourself")
+    assert second.startswith(
+        "chromium-headless-shell: apt-get failed, as it says above; install Chromium yourself"
+    )
     assert len(asked.read_text().splitlines()) == asked_for
 
 
@@ -140,14 +143,14 @@ def test_installation_that_brings_no_program_is_an_error(apt: Callable[..., Path
     apt(brings="")
     done = run()
     assert (done.returncode, done.stdout) == (1, "")
-    assert "the PATH has none of: chromium chromium-browser. Install Chromium yourself" in done.stderr
+    assert f"the PATH has none of: {NAME} chromium chromium-browser. Install Chromium yourself" in done.stderr
 
 
 def test_machine_without_apt_get_is_told_what_to_do(run: Run) -> None:
     done = run()
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
-        "chromium: no apt-get here; install Chromium yourself,"
+        "chromium-headless-shell: no apt-get here; install Chromium yourself,"
         " or the tests of the page are skipped (in CI they fail)\n"
     )
 
@@ -160,7 +163,7 @@ def test_user_without_rights_is_told_what_to_run(
     asked = apt()
     done = run()
     assert (done.returncode, done.stdout, asked.read_text()) == (0, "", "")
-    assert "only root may: apt-get install chromium, or the tests" in done.stderr
+    assert "only root may: apt-get install chromium-headless-shell, or the tests" in done.stderr
     assert "password" not in done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -135,15 +134,15 @@ async def test_connection_that_falls_silent_is_told_and_made_anew(page: Page, tm
             await page.open(server.url)
             await page.until(f"{NAMES}.length === 3")
             is_silent = True
-            text = await page.until(PROBLEM)
+            text = await page.until(f"{CONNECTION} === 'not connected' && {PROBLEM}")
             assert text.startswith(
                 "The scheduler has sent nothing for 30 s; trying again. What you see is of 00:00:"
             )
-            assert await page.value(CONNECTION) == "not connected"
             is_silent = False
             world.server.create(pod("newcomer", cpu="100"))
-            await page.until(f"{NAMES}.includes('default/newcomer') && !({PROBLEM})")
-            assert await page.value(CONNECTION) == "live"
+            # On a busy machine, half a second without a word comes again.
+            is_live = f"!({PROBLEM}) && {CONNECTION} === 'live'"
+            await page.until(f"{NAMES}.includes('default/newcomer') && {is_live}")
             await page.open("about:blank")
 
 
@@ -321,12 +320,15 @@ async def test_long_names_leave_the_window_as_wide_as_it_is(page: Page) -> None:
     )
     async with grouped(items) as world, serving(answers_of(world).answer) as server:
         await world.settle()
-        for width, view in itertools.product((1280, 400), views):
-            await page.begin(width, 900)
+        for view in views:
+            await page.begin(400, 900)
             await page.open("about:blank")
             await page.open(f"{server.url}{view}")
             await page.until("document.querySelectorAll('.scroll tbody a, dl.facts dd').length > 0")
             await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-            wider_px = await page.value("document.documentElement.scrollWidth - innerWidth")
-            assert wider_px <= 0, (view[:20], width)
+            for width in (400, 1280):
+                await page.begin(width, 900)
+                await page.until(f"innerWidth === {width}")
+                wider_px = await page.value("document.documentElement.scrollWidth - innerWidth")
+                assert wider_px <= 0, (view[:20], width)
         await page.open("about:blank")
