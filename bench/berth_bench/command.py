@@ -27,7 +27,9 @@ from berth_bench import openb, own
 from berth_bench.attach.command import attach
 from berth_bench.children import run_in_child
 from berth_bench.faults.command import faults
+from berth_bench.figures.command import figures
 from berth_bench.hostile.command import hostile
+from berth_bench.latency.command import latency
 from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
 from berth_bench.restart.command import restart
 from berth_bench.result import Result
@@ -157,7 +159,9 @@ def bench(context: click.Context) -> None:
 
 bench.add_command(attach)
 bench.add_command(faults)
+bench.add_command(figures)
 bench.add_command(hostile)
+bench.add_command(latency)
 bench.add_command(restart)
 bench.add_command(simulate)
 bench.add_command(soak)

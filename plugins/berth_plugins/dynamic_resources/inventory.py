@@ -227,7 +227,9 @@ class Inventory:
         pool = self.pools[pool_id] = Pool.of(pool_id, slices.values())
         for name in pool.node_names:
             self._local.setdefault(name, set()).add(pool_id)
-        if any(one.place.node_name is None or one.counters for one in pool.slices):
+        if any(
+            one.place.node_name is None or (one.counters and not self._local_counters) for one in pool.slices
+        ):
             self._wide.add(pool_id)
         self.touch(pool_id)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from berth_plugins.dynamic_resources.allocator import SLICES
+from berth_plugins.dynamic_resources.inventory import Inventory
 from berth_plugins.dynamic_resources.plugin import DynamicResources
+from berth_plugins.dynamic_resources.rules import TaintRules
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
@@ -55,15 +57,52 @@ slices = st.builds(
     st.integers(1, 2),
     places(),
 )
+
+
+def counters_of(pool: str, units: int = 1, generation: int = 1, **place: Any) -> Json:
+    """Return the slice of a pool with its counters; `devices_of` returns the other slice."""
+    counters = [{"name": "units", "counters": {"unit": {"value": str(units)}}}]
+    both = {"generation": generation, "resourceSliceCount": 2}
+    return resource_slice(f"{pool}-c", [], pool, sharedCounters=counters, **both, **place)
+
+
+def devices_of(pool: str, generation: int = 1, **place: Any) -> Json:
+    consumes = [{"counterSet": "units", "counters": {"unit": {"value": "1"}}}]
+    devices = [device(f"{pool}-d{i}", consumesCounters=consumes) for i in range(2)]
+    return resource_slice(f"{pool}-d", devices, pool, generation=generation, resourceSliceCount=2, **place)
+
+
+counted = st.one_of(
+    st.builds(
+        lambda pool, units, generation, place: counters_of(pool, units, generation, **place),
+        st.sampled_from(["k", "l"]),
+        st.integers(0, 2),
+        st.integers(1, 2),
+        places(),
+    ),
+    st.builds(
+        lambda pool, generation, place: devices_of(pool, generation, **place),
+        st.sampled_from(["k", "l"]),
+        st.integers(1, 2),
+        places(),
+    ),
+)
 taken = st.builds(
-    lambda name, pool, which, i: claim(name, allocated=[f"{pool}/{which}-d{i}"]),
+    lambda name, device: claim(name, allocated=[device]),
     st.sampled_from(["t1", "t2"]),
-    st.sampled_from(["p", "q"]),
-    st.sampled_from(["s1", "s2", "s3"]),
-    st.integers(0, 1),
+    st.one_of(
+        st.builds(
+            lambda pool, which, i: f"{pool}/{which}-d{i}",
+            st.sampled_from(["p", "q"]),
+            st.sampled_from(["s1", "s2", "s3"]),
+            st.integers(0, 1),
+        ),
+        st.builds(lambda pool, i: f"{pool}/{pool}-d{i}", st.sampled_from(["k", "l"]), st.integers(0, 1)),
+    ),
 )
 steps = st.one_of(
     slices.map(lambda item: (SLICES, item)),
+    counted.map(lambda item: (SLICES, item)),
     taken.map(lambda item: (CLAIMS, item)),
     st.sampled_from([(CLAIMS, "t1"), (CLAIMS, "t2"), (SLICES, "s1"), (SLICES, "s2")]),
     st.tuples(*[st.sampled_from("ab")] * 3).map(lambda zones: ("labels", zones)),
@@ -82,6 +121,9 @@ def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]]
 
     put(CLASSES, device_class())
     put(CLAIMS, claim("c", exactly(count=count)))
+    for pool, name in (("k", "n1"), ("l", "n2")):
+        put(SLICES, counters_of(pool, nodeName=name))
+        put(SLICES, devices_of(pool, nodeName=name))
     zones = ("a", "a", "b")
     lasting = runtime_of(stores)
     for resource, change in history:
@@ -95,6 +137,30 @@ def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]]
             put(resource, change)
         nodes = table_of(zones)
         assert asked(lasting, nodes) == asked(runtime_of(stores), nodes)
+
+
+def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
+    store = ObjectStore()
+    for pool, name in (("k", "n1"), ("l", "n2")):
+        for raw in (counters_of(pool, nodeName=name), devices_of(pool, nodeName=name)):
+            item = KubeObject.of(raw)
+            store.put(item.ref, item, 1)
+    nodes = table_of(("a", "a", "a"))
+    reader = RecordingHandle(lambda: nodes, {SLICES: store}).objects(SLICES)
+    inventory = Inventory(reader, TaintRules(None))
+
+    def stamps() -> list[int]:
+        inventory.refresh()
+        return [group.stamp for group in sorted(inventory.groups(nodes), key=lambda one: list(one.rows))]
+
+    before = stamps()
+    inventory.touch(next(pool_id for pool_id in inventory.pools if pool_id.pool == "k"))
+    after = stamps()
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True]
+    # Before 1.37, the counters of a pool count on every node.
+    everywhere = Inventory(reader, TaintRules(None), local_counters=False)
+    everywhere.refresh()
+    assert len({group.stamp for group in everywhere.groups(nodes)}) == 1
 
 
 def runtime_of(stores: dict[str, ObjectStore]) -> PluginRuntime:

@@ -1,0 +1,1 @@
+"""The figures of `docs/performance.md`: which command gives each, and the page's tables."""

@@ -1,0 +1,1 @@
+"""How soon pods have their nodes while pods come and go at a steady rate, on a real API server."""
