@@ -43,6 +43,11 @@ _BESIDE: Final = (
     *("Plain/1000Nodes", "Plain/5000Nodes", "SixtyKinds/5000Nodes", "OwnLabels/5000Nodes"),
     *("ZoneSpread/5000Nodes", "AntiAffinity/5000Nodes", "NodeAffinity/5000Nodes", "PodGroups/5000Nodes"),
 )
+_DIVERSE: Final = tuple(
+    f"Diverse/{kind}{which}5000Nodes"
+    for kind in ("Plain", "Spread", "AntiAffinity")
+    for which in ("OneKind", "60Kinds", "OwnLabels")
+)
 _SERVED: Final = (
     *(
         "RemotePlugin/5000Nodes",
@@ -114,6 +119,21 @@ def _latency(line: Line) -> Iterator[Cells]:
     )
 
 
+def _restart(line: Line) -> Iterator[Cells]:
+    ratios = {one["over"]: one for one in line["ratios"]}
+    for one in line["contenders"]:
+        own, ratio = one["median"], ratios.get(one["contender"])
+        yield (
+            str(line["running"]),
+            one["contender"],
+            f"{own['cpu_s']:.1f}",
+            f"{own['took_s']:.1f}",
+            _whole(own["memory_mb"]),
+            "" if ratio is None else f"{ratio['cpu_s']:.2f}",
+            "" if ratio is None else f"{ratio['took_s']:.2f}",
+        )
+
+
 def _whole(number: float) -> str:
     return f"{number:.0f}"
 
@@ -136,6 +156,11 @@ _VERSUS: Final = (
 )
 _LATENCY: Final = ("scheduler", "pods/s", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "pauses over 100 ms")
 
+_RESTART: Final = (
+    *("running pods", "scheduler", "CPU s", "s", "memory MB"),
+    *("berth's CPU over this", "berth's s over these"),
+)
+
 
 def _perf(cases: Sequence[tuple[str, str]]) -> tuple[Cells, ...]:
     return tuple(("scheduler-perf", area, "--workload", name) for area, name in cases)
@@ -150,6 +175,12 @@ SECTIONS: Final = (
     ),
     Section(name="latency", header=_LATENCY, commands=(("latency", "--minutes", "60"),), cells=_latency),
     Section(
+        name="restart",
+        header=_RESTART,
+        commands=tuple(("restart", "--running", str(count)) for count in (25_000, 100_000)),
+        cells=_restart,
+    ),
+    Section(
         name="served",
         header=_VERSUS,
         commands=tuple(("versus", name) for name in _SERVED),
@@ -159,6 +190,12 @@ SECTIONS: Final = (
         name="large",
         header=_EMBEDDED,
         commands=tuple(("own", f"Large/{kind}{size}Nodes") for kind in _KINDS for size in _SIZES),
+        cells=_embedded,
+    ),
+    Section(
+        name="diverse",
+        header=_EMBEDDED,
+        commands=tuple(("own", name) for name in _DIVERSE),
         cells=_embedded,
     ),
     Section(name="scheduler-perf", header=_EMBEDDED, commands=_perf(_CASES_5000), cells=_embedded),

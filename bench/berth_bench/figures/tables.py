@@ -33,7 +33,7 @@ def rows_in(page: str, section: Section) -> dict[str, list[Cells]]:
     for match in _MARK.finditer(page):
         if match["name"] != section.name:
             continue
-        for line in match["table"].splitlines()[2:]:
+        for line in [line for line in match["table"].splitlines() if line.startswith("|")][2:]:
             cells = tuple(cell.strip() for cell in line.strip("| ").split(" | "))
             if len(cells) == len(section.columns):
                 found.setdefault(cells[-2], []).append(cells)

@@ -113,10 +113,14 @@ async def _all(
 
     slices: dict[str, list[Slice]] = {BERTH.name: [], KUBE_SCHEDULER.name: []}
     with RealServers(
-        folder / "servers", more=(*MORE_FLAGS, *audit.FLAGS), audit_policy=audit.POLICY
+        folder / "servers",
+        more=(*MORE_FLAGS, *audit.FLAGS),
+        audit_policy=audit.POLICY,
+        service_accounts=True,
     ) as servers:
         yard, track = Yard(servers, folder), Track(servers, folder)
         try:
+            await yard.have_service_accounts()
             await yard.have_nodes(workload.nodes)
             if not rate:
                 rate = (await yard.turn(KUBE_SCHEDULER, workload)).pods_per_s / 2
