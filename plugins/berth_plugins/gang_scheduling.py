@@ -53,6 +53,7 @@ class GangScheduling(Plugin):
     """True: the class changes with the version of kube-scheduler that the host follows."""
     needs: Sequence[Need] = ()
     depends_on: DependsOn | None = DependsOn.OTHER
+    feasible_by_progress: ClassVar[bool] = True
     events: Sequence[EventInterest] | None = (
         EventInterest("UnscheduledPod", ("add",), Hint.ASK_PLUGIN),
         EventInterest("AssignedPod", ("add",), Hint.ASK_PLUGIN),

@@ -11,6 +11,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.needs import Need
+from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import Assignment, GroupView, Placement
 from berth_sdk.status import MAX_NODE_SCORE, Status
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ class PodGroupPodsCount(Plugin):
     """Scores a placement by the members that have a node, before this cycle or in it."""
 
     needs: Sequence[Need] = ()
-    depends_on: DependsOn | None = DependsOn.OTHER
+    depends_on: DependsOn | None = DependsOn.NODE
+    sign_fields: Sequence[PodField] | None = ()
 
     def placement_score(
         self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]

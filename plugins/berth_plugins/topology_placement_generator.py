@@ -17,6 +17,7 @@ from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
+from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import GroupView, Placement
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
@@ -30,7 +31,8 @@ class TopologyPlacementGenerator(Plugin):
     """Makes one placement for each value of the group's topology key; a node without the label is in none."""
 
     needs: Sequence[Need] = (Need.nodes(),)
-    depends_on: DependsOn | None = DependsOn.OTHER
+    depends_on: DependsOn | None = DependsOn.NODES
+    sign_fields: Sequence[PodField] | None = ()
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         """`args`: only feature gates. Raises PluginArgsError."""

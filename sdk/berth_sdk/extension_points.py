@@ -379,6 +379,11 @@ class Plugin:
     fields: it calls `queueing_hint` for one of the waiting pods that are equal in them. With `depends_on`
     NODE, ROW or NODES it keeps the answers from PreFilter to Score by them, unless the class has `sign`.
     """
+    feasible_by_progress: ClassVar[bool] = False
+    """True: the answers of `placement_feasible` follow from the group and the progress alone, whichever
+    placement is tried. In a trial whose outcome is kept, the host then uses an answer about the same progress
+    that the plugin gave in the cycle of the group. Has an effect in process.
+    """
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self.args = args

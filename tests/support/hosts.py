@@ -79,6 +79,7 @@ class World:
         on_attempt: Callable[[Diagnosis], None] | None = None,
         own_pod: ObjectRef | None = None,
         observers: Sequence[AttemptObserver] = (),
+        keep_answers: bool = True,
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
@@ -116,6 +117,7 @@ class World:
                 on_attempt=on_attempt,
                 own_pod=own_pod,
                 observers=observers,
+                keep_answers=keep_answers,
                 admission=server_of_a_question,
             ),
         )

@@ -10,7 +10,7 @@ Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from berth_sdk.cycle_state import GroupState, PlacementState, TrialRef
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress
@@ -91,6 +91,8 @@ class PlacementCycle(CycleRecord):
         self.payer = group_cycle.payer or group_cycle
         self.assignments: Sequence[Assignment] = ()
         """The members that have a node in this placement, in the order in which they got it."""
+        self.kept_scores: dict[Hashable, int] | None = None
+        """The raw answers to PlacementScore that are kept for this trial; None: none are."""
         self.judged: dict[str, JudgedSteps] = {}
         """The answers of served plugins to PlacementFeasible, by plugin."""
         _keep_below(self)

@@ -269,7 +269,7 @@ class Snapshot:
             if old is not info.node:
                 columns.set_node(slot, info.node)
                 row.object = generation
-                if old is None or not _same_summary(old, info.node):
+                if old is None or not same_summary(old, info.node):
                     row.summary = generation
         if info.usage_generation > self._copied or is_new:
             self._set_pods(slot, info.pods, info.usage(), cache.assumed_uids, generation)
@@ -480,7 +480,8 @@ def _without(pods: Sequence[Pod], uid: str) -> list[Pod]:
     return left
 
 
-def _same_summary(old: Node, new: Node) -> bool:
+def same_summary(old: Node, new: Node) -> bool:
+    """Return True if two states of a Node differ in nothing that a summary has."""
     return (
         old.labels == new.labels
         and old.annotations == new.annotations

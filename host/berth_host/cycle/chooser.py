@@ -38,11 +38,17 @@ class Chooser(Protocol):
         """Return the order in which `count` equal things are tried of which not all need be tried."""
         ...
 
+    def of_placement(self, name: str) -> Chooser:
+        """Return the chooser for a trial of a group in one placement of several: what it picks does not
+        depend on which other placements were tried.
+        """
+        ...
+
 
 class SeededChooser:
     """A chooser by random numbers, the same for the same seed."""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | str | None = None) -> None:
         self.seed = random.SystemRandom().getrandbits(32) if seed is None else seed
         self._random = random.Random(self.seed)
 
@@ -57,6 +63,10 @@ class SeededChooser:
     def order(self, count: int) -> list[int]:
         """Return a random order."""
         return self._random.sample(range(count), count)
+
+    def of_placement(self, name: str) -> SeededChooser:
+        """Return a chooser with a seed of the placement's own."""
+        return SeededChooser(f"{self.seed}/{name}")
 
 
 class SmallestName:
@@ -74,3 +84,7 @@ class SmallestName:
     def order(self, count: int) -> list[int]:
         """Return the order as it is."""
         return list(range(count))
+
+    def of_placement(self, name: str) -> SmallestName:
+        """Return the same chooser."""
+        return self

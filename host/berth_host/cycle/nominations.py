@@ -76,6 +76,14 @@ class Nominations:
         marks[positions] = versions
         return NominatedPods(pods, rows, positions, marks != 0, marks)
 
+    def slots(self, nodes: NodeTable) -> NDArray[np.intp]:
+        """Return the slots of all nodes that pods are nominated to. `nodes`: the whole snapshot."""
+        pods = self._columns.pods
+        if not len(pods):
+            return np.zeros(0, dtype=np.intp)
+        slots = self._slots(nodes).take(np.unique(pods.node_index))
+        return slots[slots >= 0]
+
     def release(self) -> None:
         """Allow changes of the columns again, at the end of the search for a node."""
         self._columns.release()

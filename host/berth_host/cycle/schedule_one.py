@@ -122,6 +122,13 @@ class Searches(Protocol):
         """Breaks ties."""
         ...
 
+    @property
+    def follows_from_plugins(self) -> bool:
+        """True if a search follows from the plugins' answers alone: it does not sample, and there are no
+        extenders.
+        """
+        ...
+
     async def find_feasible(self, cycle: Cycle, search: SearchStart) -> Status:
         """Run PreFilter and Filter, and write the result into `cycle`."""
         ...
@@ -545,6 +552,11 @@ class Algorithm:
         """True if a Score plugin or an extender scores nodes."""
         return self.framework.has_scores or self.extenders.have_scores
 
+    @property
+    def follows_from_plugins(self) -> bool:
+        """True without sampling and extenders; see `Searches`."""
+        return not self.percentage and not (self.extenders.have_filters or self.extenders.have_scores)
+
     def nominated_row(self, cycle: Cycle) -> int | None:
         """Return the row of the node that the pod is nominated to. A question may leave that node out."""
         return cycle.nodes.position(cycle.pod.nominated_node)
@@ -579,12 +591,12 @@ class Algorithm:
         nodes = cycle.nodes
         counts = (len(cycle.feasible), cycle.visited_count)
         if len(cycle.feasible) == 1:
-            return self._chosen(TiedNodes(nodes, cycle.feasible), counts)
+            return self._chosen(cycle, TiedNodes(nodes, cycle.feasible), counts)
         # Sampling leaves the feasible rows in visiting order; without sampling they ascend already.
         rows = np.sort(cycle.feasible) if self.percentage else cycle.feasible
         candidates = nodes if len(rows) == len(nodes) else nodes.take(rows)
         if not self.has_scores:
-            return self._chosen(TiedNodes(candidates, all_rows(candidates)), counts)
+            return self._chosen(cycle, TiedNodes(candidates, all_rows(candidates)), counts)
         scores: ScoreTable | Status
         if self.framework.has_scores:
             ran = self.framework.run_score(cycle, candidates)
@@ -595,16 +607,16 @@ class Algorithm:
             return scores
         if self.extenders.have_scores:
             await self.extenders.prioritize(cycle, scores)
-        return self.select_host(scores, counts)
-
-    def select_host(self, scores: ScoreTable, counts: tuple[int, int]) -> ScheduleResult:
-        """Return one of the nodes with the highest total score; the Chooser breaks ties."""
-        return self._chosen(TiedNodes(scores.nodes, scores.best()), counts, scores)
+        return self._chosen(cycle, TiedNodes(scores.nodes, scores.best()), counts, scores)
 
     def _chosen(
-        self, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
+        self, cycle: Cycle, tied: TiedNodes, counts: tuple[int, int], scores: ScoreTable | None = None
     ) -> ScheduleResult:
-        return ScheduleResult(tied.name(self.chooser.pick(tied)), *counts, tied, scores)
+        """Return one of the nodes with the highest total score; the Chooser breaks ties."""
+        chooser, trial = self.chooser, cycle.trial
+        if trial is not None and trial.placement and len(tied) > 1:
+            chooser = chooser.of_placement(trial.placement)
+        return ScheduleResult(tied.name(chooser.pick(tied)), *counts, tied, scores)
 
 
 def _keep_left_out(outcome: PreFilterOutcome, statuses: NodeStatuses) -> None:

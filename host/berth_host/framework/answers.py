@@ -9,10 +9,12 @@ scores.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Hashable
+from typing import Final, Protocol
 
 from berth_sdk.extension_points import NoConcern
 from berth_sdk.kept.follows import concern
+from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable
 
@@ -62,6 +64,11 @@ class Answers(Protocol):
     """The answers of one profile's plugins. `clients`, `pre_score`, `score`: the plugins to ask, in
     configured order."""
 
+    @property
+    def keeps(self) -> bool:
+        """True if answers are kept."""
+        ...
+
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
         """Run PreFilter over all nodes. A plugin that answers Skip is not called at this cycle's Filter."""
         ...
@@ -93,6 +100,18 @@ class Answers(Protocol):
         """Return those of `plugins`, which skip the cycle, that skip Score. The others score every node 0."""
         ...
 
+    def row_signature(self, clients: Clients, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """Return a signature of the pod: about pods with equal ones all `clients` answer the same as long as
+        the rows stay the same (`nodes`, the whole snapshot).
+
+        None: some client's answers follow from more, or are not declared.
+        """
+        ...
+
+    def versions_of_rows(self) -> Hashable:
+        """Return the versions of the objects that plugins which judge row by row read beside the tables."""
+        ...
+
     def one_step(self, cycle: Cycle) -> OneStep | None:
         """Return the short way of the cycle's pod after PreFilter; None: there is none for this pod.
 
@@ -103,6 +122,8 @@ class Answers(Protocol):
 
 class AskEveryone:
     """The answers of plugins that are called for every pod, about every node."""
+
+    keeps: Final = False
 
     async def pre_filter(self, clients: Clients, cycle: Cycle) -> PreFilterOutcome:
         """Run PreFilter; see `Answers`."""
@@ -142,6 +163,14 @@ class AskEveryone:
     def skipping_score(self, plugins: frozenset[str], cycle: Cycle) -> frozenset[str]:
         """Return all: plugins with `NoConcern.NEUTRAL` are called at PreScore and Score."""
         return plugins
+
+    def row_signature(self, clients: Clients, pod: Pod, nodes: NodeTable) -> None:
+        """Return None: no answer is kept."""
+        return
+
+    def versions_of_rows(self) -> Hashable:
+        """Return (): no answer is kept."""
+        return ()
 
     def one_step(self, cycle: Cycle) -> None:
         """Return None: every plugin is called."""

@@ -8,12 +8,13 @@ Source: kube-scheduler `framework/runtime/framework.go` and `schedule_one.go`, v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
+from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResult, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
@@ -93,7 +94,9 @@ class Framework:
         them, is at both points.
         Source: kube-scheduler `framework/runtime/framework.go` (NewFramework), v1.38.
         """
-        self.groups = GroupPoints(plugins, self._times, self._served, self._with_patches)
+        self.groups = GroupPoints(
+            plugins, self._times, self._served, self._with_patches, keeps=self._answers.keeps
+        )
         """The points about groups of pods."""
 
     def plugins_at(self, point: ExtensionPoint) -> tuple[PluginClient, ...]:
@@ -203,6 +206,14 @@ class Framework:
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """Return the Filter plugins that judge the cycle's pod, in order."""
         return self._asked.about(cycle, ExtensionPoint.FILTER, cycle.skip_filter)
+
+    def row_signature(self, clients: tuple[PluginClient, ...], pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """Return the pod's signature for answers that follow from single rows; see `Answers`."""
+        return self._answers.row_signature(clients, pod, nodes)
+
+    def versions_of_rows(self) -> Hashable:
+        """Return the versions of what such answers follow from beside the rows; see `Answers`."""
+        return self._answers.versions_of_rows()
 
     async def judge(self, cycle: Cycle, node_name: str, *, without: str = "") -> Status:
         """Run PreFilter and Filter of a what-if's cycle about one node.

@@ -11,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from berth_sdk.errors import HandleError
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kept.follows import BySignature
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, Placement, PlacementProgress
 from berth_sdk.results import PodGroupPostFilterResult, Trial
 from berth_sdk.status import SUCCESS, Code, Status
+from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
 from berth_host.attempt.call_record import CycleRecord
 from berth_host.attempt.cycle import CycleEnd
 from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
+from berth_host.framework.group_signature import OF_NODES, OF_ROWS, group_signature, writes
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.metrics.points import PointTimes
 from berth_host.metrics.series import instant_s
@@ -32,6 +35,10 @@ from berth_host.rpc.client import PluginClient
 
 _JOINT = "/"
 """Between the names of placements that are merged."""
+_BY_PROGRESS: Final = "feasible_by_progress"
+_Generated: TypeAlias = tuple[tuple[str, NDArray[np.intp]], ...]
+_MOST_GENERATED: Final = 64
+"""The most answers to PlacementGenerate that are kept."""
 MAX_TRIES = 32
 """The most what-ifs in one call of PodGroupPostFilter."""
 
@@ -129,13 +136,18 @@ class GroupPoints:
         times: PointTimes,
         served: Sequence[PluginClient],
         patches: Callable[[PluginClient, CycleRecord, PodGroupPostFilterResult], PodGroupPostFilterResult],
+        *,
+        keeps: bool = False,
     ) -> None:
         """Prepare the points.
 
         Args:
             served: The served plugins of the profile.
             patches: Checks and keeps the patches of an answer.
+            keeps: Keep answers for later groups.
         """
+        self._keeps = keeps
+        self._generated: BySignature[_Generated] = BySignature(_MOST_GENERATED)
         self._plugins = plugins
         self._times = times
         self._served = served
@@ -171,15 +183,58 @@ class GroupPoints:
         asked = self._asked(cycle, ExtensionPoint.PLACEMENT_GENERATE)
         found: Sequence[Placement] | Status = [parent]
         if merges:
-            found = await _merged(cycle, asked, parent)
+            found = await self._merged(cycle, asked, parent)
         elif asked:
             client = asked[0].client
-            found = await client.placement_generate(cycle, parent)
+            found = await self._generate(client, cycle, parent)
             if isinstance(found, Status):
                 found = found.with_plugin(client.name)
         code = found.code if isinstance(found, Status) else Code.SUCCESS
         self._times.at[ExtensionPoint.PLACEMENT_GENERATE][code].since(started_s)
         return found
+
+    async def _generate(
+        self, client: PluginClient, cycle: GroupCycle, parent: Placement
+    ) -> Sequence[Placement] | Status:
+        """Return a plugin's placements in `parent`, from the last call about an equal group if no Node object
+        has changed since.
+        """
+        signature = None
+        if self._keeps and parent.nodes.is_whole and parent.nodes.is_snapshot:
+            signature = group_signature(client, cycle, OF_NODES)
+        if signature is None:
+            return await client.placement_generate(cycle, parent)
+        self._generated.as_of(parent.nodes.node_version)
+        key = client.name, parent.name, signature
+        known = self._generated.get(key)
+        if known is not None:
+            columns = parent.nodes.columns
+            return [Placement(name, NodeTable(columns, slots)) for name, slots in known]
+        found = await client.placement_generate(cycle, parent)
+        if isinstance(found, Status) or client.is_failing or writes(cycle, client.name):
+            return found
+        if _may_be_kept(found, parent):
+            self._generated.keep(key, tuple([(one.name, one.nodes.slots) for one in found]))
+        return found
+
+    async def _merged(
+        self, cycle: GroupCycle, plugins: Sequence[WeightedPlugin], parent: Placement
+    ) -> Sequence[Placement] | Status:
+        """Return the intersections of what each plugin makes of `parent`; see `run_placement_generate`."""
+        whole = Placement("", parent.nodes)
+        merged: Sequence[Placement] | None = None
+        for plugin in plugins:
+            client = plugin.client
+            found = await self._generate(client, cycle, whole)
+            if not isinstance(found, Status):
+                found = _checked(found)
+            if isinstance(found, Status):
+                return found.with_plugin(client.name)
+            if _divides(found, whole):
+                merged = found if merged is None else _intersections(merged, found)
+                if not merged:
+                    return Status.unschedulable("no feasible merged placements found")
+        return [parent] if merged is None else merged
 
     async def run_placement_feasible(
         self, one: PlacementCycle, step: PlacementProgress, *, is_list: bool = False
@@ -205,6 +260,14 @@ class GroupPoints:
         self._times.at[ExtensionPoint.PLACEMENT_FEASIBLE][status.code].since(started_s)
         return status
 
+    def feasible_by_progress(self, cycle: GroupCycle) -> bool:
+        """Return True if PlacementFeasible follows from the group and the progress alone: every plugin that
+        is asked says so, and is in process.
+        """
+        asked = self._asked(cycle, ExtensionPoint.PLACEMENT_FEASIBLE)
+        runtimes = [one.client.local for one in asked]
+        return all(one is not None and getattr(one.plugin, _BY_PROGRESS, False) for one in runtimes)
+
     async def run_placement_score(
         self, cycle: GroupCycle, tried: Sequence[PlacementCycle]
     ) -> PlacementTotals | Status:
@@ -223,7 +286,13 @@ class GroupPoints:
         for plugin in self._asked(cycle, ExtensionPoint.PLACEMENT_SCORE):
             client = plugin.client
             raw: NDArray[np.int64] | None = np.zeros(len(tried), dtype=np.int64)
+            key = group_signature(client, cycle, OF_ROWS) if self._keeps else None
             for row, one in enumerate(tried):
+                kept = None if key is None else one.kept_scores
+                known = None if kept is None else kept.get((client.name, key))
+                if known is not None and raw is not None:
+                    raw[row] = known
+                    continue
                 scored = await client.placement_score(one)
                 if scored is None:
                     raw = None
@@ -232,6 +301,8 @@ class GroupPoints:
                     return scored.status
                 if raw is not None:
                     raw[row] = scored.score
+                if kept is not None and not client.is_failing and not writes(one, client.name):
+                    kept[client.name, key] = scored.score
             if raw is None:
                 continue
             final: NDArray[np.int64] | Status | None = raw
@@ -290,24 +361,9 @@ class GroupPoints:
         ]
 
 
-async def _merged(
-    cycle: GroupCycle, plugins: Sequence[WeightedPlugin], parent: Placement
-) -> Sequence[Placement] | Status:
-    """Return the intersections of what each plugin makes of `parent`; see `run_placement_generate`."""
-    whole = Placement("", parent.nodes)
-    merged: Sequence[Placement] | None = None
-    for plugin in plugins:
-        client = plugin.client
-        found = await client.placement_generate(cycle, whole)
-        if not isinstance(found, Status):
-            found = _checked(found)
-        if isinstance(found, Status):
-            return found.with_plugin(client.name)
-        if _divides(found, whole):
-            merged = found if merged is None else _intersections(merged, found)
-            if not merged:
-                return Status.unschedulable("no feasible merged placements found")
-    return [parent] if merged is None else merged
+def _may_be_kept(found: Sequence[Placement], parent: Placement) -> bool:
+    """Return True for placements of the snapshot's nodes, none of which is `parent` itself."""
+    return all(one.nodes.is_snapshot and one.nodes is not parent.nodes for one in found)
 
 
 def _checked(found: Sequence[Placement]) -> Sequence[Placement] | Status:

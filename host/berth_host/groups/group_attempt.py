@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +23,7 @@ from berth_host.cycle.attempt import SCHEDULER_ERROR, Attempt, Failed, ScheduleR
 from berth_host.cycle.attempt import UNSCHEDULABLE as NOT_PLACED
 from berth_host.cycle.schedule_one import CycleProfile
 from berth_host.explain.group_record import GroupRecord, TriedPlacement, TriedPlacements
+from berth_host.groups.kept_trials import KeptTrial
 from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import GroupOutcome, QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -218,8 +220,14 @@ class Branch:
         if text not in status.reasons:
             status.reasons.append(text)
 
-    def trial(self, placement: Placement, status: GroupStatus) -> TriedPlacement:
-        """Return the record of the present trial. `status`: its outcome."""
+    def trial(
+        self, placement: Placement, status: GroupStatus, repeats: KeptTrial | None = None
+    ) -> TriedPlacement:
+        """Return the record of the present trial. `status`: its outcome. `repeats`: the kept trial of equal
+        members whose outcome was used again.
+        """
+        if repeats is not None:
+            return self._repeated(placement, status, repeats)
         members = [one for one in self.all_members() if not one.is_deleted]
         unfit = next((one for one in members if one.attempt is not None and one.failed is not None), None)
         return TriedPlacement(
@@ -230,6 +238,25 @@ class Branch:
             assignments=tuple([(one.pod, one.result.node_name) for one in members if one.result is not None]),
             unfit=None if unfit is None or unfit.attempt is None else unfit.attempt.diagnosis,
             unfit_message="" if unfit is None or unfit.failed is None else unfit.failed.message,
+        )
+
+    def _repeated(self, placement: Placement, status: GroupStatus, repeats: KeptTrial) -> TriedPlacement:
+        """Return the record of a trial whose outcome is that of `repeats`."""
+        found = list(zip(self.members, repeats.members, strict=False))
+        unfit = next(((member, kept) for member, kept in found if kept.unfit is not None), None)
+        diagnosis = None
+        if unfit is not None and unfit[1].unfit is not None:
+            # The nodes said no to an equal pod.
+            diagnosis = copy(unfit[1].unfit)
+            diagnosis.pod, diagnosis.attempt = unfit[0].pod, unfit[0].queued.attempts
+        return TriedPlacement(
+            name=placement.name,
+            node_count=len(placement.nodes),
+            untried=len(self.members) - len(found),
+            message="" if status.is_success else status.message,
+            assignments=tuple([(one.pod, kept.node_name) for one, kept in found if kept.node_name]),
+            unfit=diagnosis,
+            unfit_message="" if unfit is None else unfit[1].message,
         )
 
 
@@ -287,10 +314,14 @@ class GroupAttempt(GroupCycle):
         self.parts = {}
         self.wire = {}
 
-    def note_trial(self, branch: Branch, placement: Placement, status: GroupStatus) -> None:
-        """Record the trial of a group in one placement, before its nodes are given back."""
+    def note_trial(
+        self, branch: Branch, placement: Placement, status: GroupStatus, repeats: KeptTrial | None = None
+    ) -> None:
+        """Record the trial of a group in one placement, before its nodes are given back. `repeats`: as in
+        `Branch.trial`.
+        """
         self.tried_placements.setdefault(branch.group.key, TriedPlacements()).add(
-            branch.trial(placement, status)
+            branch.trial(placement, status, repeats)
         )
 
     def records(

@@ -12,7 +12,7 @@ podGroupSchedulingPlacementAlgorithm), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,15 +26,16 @@ from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
-from berth_host.attempt.cycle import POD_DELETED, Cycle
+from berth_host.attempt.cycle import NO_NODES, POD_DELETED, Cycle
 from berth_host.attempt.group_cycle import GroupCycle, PlacementCycle
 from berth_host.cache.snapshot import Snapshot
-from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, ScheduleResult
+from berth_host.cycle.attempt import Aborted, Attempt, Failed, Restarted, ScheduleResult, TiedNodes
 from berth_host.cycle.observer import AttemptStep
 from berth_host.cycle.schedule_one import SearchSteps, Undoing
 from berth_host.errors.state import InvariantError
 from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
 from berth_host.groups.group_rules import GroupRules
+from berth_host.groups.kept_trials import KeptMember, KeptPlacement, KeptTrial, KeptTrials
 from berth_host.metrics.group_metrics import GroupMetrics
 from berth_host.metrics.series import instant_s
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
@@ -112,13 +113,38 @@ class _Outcome:
         return cls(members, [(one, one.status) for one in branch.all()])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Tried:
-    """One placement that was tried."""
+    """One placement that was tried. `repeats`: the trial whose outcome was used again; None: the members were
+    tried.
+    """
 
     record: PlacementCycle
     status: GroupStatus
     outcome: _Outcome
+    repeats: KeptTrial | None = None
+
+
+class _Differs(Exception):  # noqa: N818  # the way to a trial of the members, not an error
+    """A kept trial does not say what happens next."""
+
+
+@dataclass(slots=True, eq=False)
+class _Keeping:
+    """What is kept about the trials of one group in several placements. `signed`: of its members. `places`,
+    `stamps`: by placement. `judged`: the answers of PlacementFeasible by progress, which hold in every
+    placement; None: it is asked in every placement.
+    """
+
+    trials: KeptTrials
+    signed: Hashable
+    places: Sequence[KeptPlacement]
+    stamps: Sequence[Hashable]
+    judged: dict[PlacementProgress, Status] | None
+
+    def found(self, place: int) -> KeptTrial | None:
+        """Return the kept trial in a placement, if it holds."""
+        return self.trials.found(self.places[place], self.signed, self.stamps[place])
 
 
 class Placements:
@@ -137,12 +163,16 @@ class Placements:
         evaluator: GroupEvaluator | None,
         metrics: GroupMetrics,
         rules: GroupRules,
+        kept: KeptTrials | None = None,
     ) -> None:
         """Prepare the first run.
 
         `evaluator` None: nobody may be preempted, as in a what-if. `rules`: those of the version that is
-        followed.
+        followed. `kept`: the trials of the profile that are kept; None: none are.
         """
+        self._kept = kept
+        self._has_repeated = False
+        """True after a kept trial, in which PreFilter of the members got to its end, was used again."""
         self._attempt = attempt
         self._profile = attempt.scheduling
         self.framework = attempt.scheduling.framework
@@ -217,7 +247,7 @@ class Placements:
         order = [client.name for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)]
         if plugin not in order:
             return False
-        if any(member.is_deleted for member in self._attempt.members):
+        if self._has_repeated or any(member.is_deleted for member in self._attempt.members):
             return True
         for attempt in self.made:
             ended_by = attempt.pre_filter.ended_by
@@ -306,18 +336,20 @@ class Placements:
             self._metrics.placements_generated(self.framework.profile, len(found), entity=branch.entity)
         if not found:
             return GroupStatus(Code.UNSCHEDULABLE, "no feasible placements found")
-        tried: list[_Tried] = []
+        first: _Tried | None = None
         feasible: list[_Tried] = []
         order, limit = self._search(found)
         nominated = self._nominated(branch, found)
         if nominated is not None:
             order = [nominated, *(place for place in order if place != nominated)]
+        keeping = self._keeping(cycle, branch, found)
+        has_judged = keeping is not None and keeping.judged is not None
         for place in order:
-            one = await self._try_placement(cycle, branch, found[place])
+            one = await self._try_placement(cycle, branch, found[place], keeping, place)
             if one.status.is_error:
                 self._rules.after_error(branch)
                 return one.status
-            tried.append(one)
+            first = first or one
             if place != nominated:
                 feasible += [one] if one.status.is_success else []
             elif one.status.is_success and _is_any_placed(branch.members):
@@ -325,8 +357,12 @@ class Placements:
             if len(feasible) >= limit:
                 break
         if not feasible:
-            tried[0].outcome.restore()
-            return self._rules.without_placement(tried[0].status, len(found))
+            if first is None:
+                raise InvariantError(f"{branch.group.key} was tried in none of its placements")
+            if not await self._try_members(first, branch, has_judged=has_judged):
+                return await self._choose_without_kept(cycle, branch, parent)
+            first.outcome.restore()
+            return self._rules.without_placement(first.status, len(found))
         chosen = feasible[0]
         if len(feasible) > 1:
             scored = self._points.run_placement_score(cycle, [one.record for one in feasible])
@@ -334,18 +370,114 @@ class Placements:
             if isinstance(totals, Status):
                 return GroupStatus.of(totals)
             chosen = feasible[self._best(totals.total, [one.record.placement.name for one in feasible])]
+        if not await self._try_members(chosen, branch, has_judged=has_judged):
+            return await self._choose_without_kept(cycle, branch, parent)
         chosen.outcome.restore()
         return chosen.status
 
-    async def _try_placement(self, cycle: GroupCycle, branch: Branch, placement: Placement) -> _Tried:
+    async def _choose_without_kept(self, cycle: GroupCycle, branch: Branch, parent: Placement) -> GroupStatus:
+        """Begin again, with a trial of the members in every placement: a kept outcome was not that of a new
+        trial, because a plugin failed now or a member was deleted.
+        """
+        if self._kept is not None and not self._attempt.has_deleted:
+            self._kept.clear()
+        self._kept = None
+        self._attempt.tried_placements = {}
+        return await self._choose(cycle, branch, parent)
+
+    def _keeping(self, cycle: GroupCycle, branch: Branch, found: Sequence[Placement]) -> _Keeping | None:
+        """Return what is kept about trials of the group in these placements; None: nothing can be."""
+        kept = self._kept
+        if (
+            kept is None
+            or len(found) < 2
+            or branch is not self._attempt.tree
+            or branch.group.is_composite
+            or self._ranks is not None
+            or self._attempt.has_deleted
+            or self.snapshot.mark()
+            or not self._profile.algorithm.follows_from_plugins
+            or not (kept.is_sound and kept.asks_about_group_alone)
+        ):
+            return None
+        signed = kept.signed([member.pod for member in branch.members], self.snapshot)
+        if signed is None:
+            return None
+        kept.catch_up(self.snapshot)
+        places = [kept.of(one) for one in found]
+        crowded = self._steps.nominations.slots(self.snapshot.nodes)
+        stamps = kept.stamps(places)
+        if len(crowded) or not all(one.name for one in found):
+            # A nomination counts on its node. A placement without a name takes its picks from the run.
+            stamps = [
+                None if not one.name or np.isin(crowded, one.nodes.slots).any() else stamp
+                for one, stamp in zip(found, stamps, strict=True)
+            ]
+        judged: dict[PlacementProgress, Status] | None = None
+        if self._points.feasible_by_progress(cycle):
+            judged = {}
+        return _Keeping(kept, signed, places, stamps, judged)
+
+    async def _try_again(self, record: PlacementCycle, branch: Branch, count: int) -> None:
+        """Try the first `count` members in a placement about which PlacementFeasible was asked already."""
+        nodes = self._nodes_of(record.placement)
+        for member in branch.members:
+            member.forget()
+        for member in branch.members[:count]:
+            failed = await self._try(member, record, nodes)
+            if failed is not None and not failed.status.is_rejected:
+                return
+
+    async def _try_members(self, tried: _Tried, branch: Branch, *, has_judged: bool) -> bool:
+        """Try the members in a placement whose outcome was used again, and write what they got into it: they
+        need attempts of their own. Return False if it is another outcome. `has_judged`: PlacementFeasible was
+        not asked in this placement.
+        """
+        trial, record = tried.repeats, tried.record
+        if trial is None:
+            return True
+        mark = len(self._placed)
+        if has_judged:
+            # What plugins write at PlacementFeasible is read at Permit.
+            tried.status = await self._fill(record, branch)
+        else:
+            await self._try_again(record, branch, len(trial.members))
+        same = not self._attempt.has_deleted
+        for member, kept in zip(branch.members, trial.members, strict=False):
+            node_name = "" if member.result is None else member.result.node_name
+            message = "" if member.failed is None else member.failed.message
+            same = same and (node_name, message) == (kept.node_name, kept.message)
+        tried.outcome = _Outcome.of(branch)
+        await self._give_back(mark)
+        return same
+
+    async def _try_placement(
+        self,
+        cycle: GroupCycle,
+        branch: Branch,
+        placement: Placement,
+        keeping: _Keeping | None,
+        place: int,
+    ) -> _Tried:
         """Try one placement, and give back what was placed in it."""
         started_s = instant_s()
         mark = len(self._placed)
         record = cycle.placement(placement)
-        status = await self._fill(record, branch)
+        repeats = None if keeping is None or self._attempt.has_deleted else keeping.found(place)
+        if keeping is not None and repeats is not None:
+            try:
+                status = await self._fill(record, branch, repeats, keeping.judged)
+                self._has_repeated = self._has_repeated or bool(repeats.members)
+            except _Differs:
+                repeats = None
+        if repeats is None:
+            status = await self._fill(record, branch)
         record.assignments = branch.assignments()
-        one = _Tried(record, status, _Outcome.of(branch))
-        self._attempt.note_trial(branch, placement, status)
+        one = _Tried(record, status, _Outcome.of(branch), repeats)
+        self._attempt.note_trial(branch, placement, status, repeats)
+        if keeping is not None and repeats is None:
+            repeats = self._keep(keeping, place, branch, status)
+        record.kept_scores = None if repeats is None else repeats.scores
         await self._give_back(mark)
         self._metrics.placement_tried(
             self.framework.profile,
@@ -394,24 +526,38 @@ class Placements:
 
     # --- one placement -------------------------------------------------------------------------------
 
-    async def _fill(self, record: PlacementCycle, branch: Branch) -> GroupStatus:
-        """Try to place the group in one placement. What was placed stays, also where the group fails."""
+    async def _fill(
+        self,
+        record: PlacementCycle,
+        branch: Branch,
+        repeats: KeptTrial | None = None,
+        judged: dict[PlacementProgress, Status] | None = None,
+    ) -> GroupStatus:
+        """Try to place the group in one placement. What was placed stays, also where the group fails.
+
+        `repeats`: a kept trial, whose members' outcomes are used in place of theirs. `judged`: the answers of
+        PlacementFeasible that hold for this trial, too. Raises _Differs if the kept trial does not say what
+        comes next.
+        """
         for member in branch.all_members():
             member.forget()
         if branch.group.is_composite:
             return await self._fill_children(record, branch)
-        nodes = self._nodes_of(record.placement)
+        nodes = _NO_NODES if repeats is not None else self._nodes_of(record.placement)
         state = self.snapshot.groups.state(branch.group.key)
         # A what-if may have removed terminating members. The plugins' view has them, and GangScheduling does
         # not count them where it sees them.
         before = sum(one.terminating and not self._is_on_node(one) for one in branch.scheduled)
         before += 0 if state is None else state.scheduled_count
         remaining, count = len(branch.members), 0
-        status = await self._feasible(record, remaining, before)
+        status = await self._feasible(record, remaining, before, judged=judged)
         if not _goes_on(status):
             return self._rules.not_begun(status)
-        for member in branch.members:
-            failed = await self._try(member, record, nodes)
+        for place, member in enumerate(branch.members):
+            if repeats is None:
+                failed = await self._try(member, record, nodes)
+            else:
+                failed = _repeat(member, repeats, place)
             if failed is not None and not failed.status.is_rejected and not member.is_deleted:
                 return GroupStatus.failed(f"failed to schedule other pod from a pod group: {failed.message}")
             remaining -= 1
@@ -421,7 +567,7 @@ class Placements:
                 # A member that was deleted in the meantime holds its place until the end of the trial.
                 left -= sum(one.is_deleted and one.result is not None for one in branch.members)
             failures = len(branch.members) - remaining - left
-            status = await self._feasible(record, remaining, before + left, failures)
+            status = await self._feasible(record, remaining, before + left, failures, judged)
             if not _goes_on(status):
                 return _with_deleted(status, branch)
         return _with_deleted(self._rules.completed(status), branch)
@@ -458,13 +604,23 @@ class Placements:
         return self._rules.completed(status)
 
     async def _feasible(
-        self, record: PlacementCycle, remaining: int, scheduled: int, failures: int = 0
+        self,
+        record: PlacementCycle,
+        remaining: int,
+        scheduled: int,
+        failures: int = 0,
+        judged: dict[PlacementProgress, Status] | None = None,
     ) -> GroupStatus:
-        """Return the answer of PlacementFeasible at one step."""
+        """Return the answer of PlacementFeasible at one step. `judged`: as in `_fill`."""
         step = PlacementProgress(remaining, scheduled, failures)
+        known = None if judged is None else judged.get(step)
+        if known is not None:
+            return self._rules.feasible(known)
         ran = self._points.run_placement_feasible(record, step, is_list=self._rules.judges_trees)
         status = await self._observer.step(record, AttemptStep.PLACEMENT_FEASIBLE, ran)
         if status.is_success or status.is_rejected or status.code is Code.WAIT:
+            if judged is not None:
+                judged[step] = status
             return self._rules.feasible(status)
         return GroupStatus.failed(f"failed to evaluate placement feasibility: {status.message}")
 
@@ -570,6 +726,40 @@ class Placements:
             if placed.nominated and keeps_nomination:
                 self._nominator.nominate(attempt.pod, placed.nominated)
 
+    # --- what is kept --------------------------------------------------------------------------------
+
+    def _keep(self, keeping: _Keeping, place: int, branch: Branch, status: GroupStatus) -> KeptTrial | None:
+        """Keep the present trial for equal groups. Return None if it does not hold for them."""
+        stamp = keeping.stamps[place]
+        if stamp is None or status.is_error or self._attempt.has_deleted or not keeping.trials.is_sound:
+            return None
+        members: list[KeptMember] = []
+        pre_filters = {client.name for client in self.framework.plugins_at(ExtensionPoint.PRE_FILTER)}
+        for member in branch.members:
+            if member.attempt is None:
+                break
+            failed, result = member.failed, member.result
+            if failed is not None and not failed.fit_error:
+                return None
+            attempt = member.attempt
+            if attempt.statuses is None or attempt.pre_filter.ended_by in pre_filters:
+                return None
+            members.append(
+                KeptMember("" if result is None else result.node_name)
+                if failed is None
+                else KeptMember("", failed.message, _anew(failed), attempt.diagnosis)
+            )
+        # The members before may make a plugin judge a member that did not concern it.
+        if (
+            not keeping.trials.has_same_objects
+            or keeping.trials.signed([member.pod for member in branch.members], self.snapshot)
+            != keeping.signed
+        ):
+            return None
+        trial = KeptTrial(members, stamp)
+        keeping.trials.keep(keeping.places[place], keeping.signed, trial)
+        return trial
+
     # --- nodes ----------------------------------------------------------------------------------------
 
     def _nodes_of(self, placement: Placement) -> _Nodes:
@@ -582,6 +772,35 @@ class Placements:
         inside = np.zeros(len(nodes), dtype=np.bool_)
         inside[rows] = True
         return _Nodes(rows, np.searchsorted(rows, order[inside[order]]))
+
+
+_NO_NODES: Final = _Nodes(None, None)
+_NOTHING_TIED: Final = TiedNodes(NO_NODES, np.zeros(0, dtype=np.intp))
+
+
+def _repeat(member: Member, trial: KeptTrial, place: int) -> Failed | None:
+    """Give a member the outcome of the kept trial's member at the same place. Raises _Differs if there is
+    none.
+    """
+    if member.is_deleted or place >= len(trial.members):
+        raise _Differs
+    kept = trial.members[place]
+    if kept.failed is None:
+        member.result = ScheduleResult(kept.node_name, 0, 0, _NOTHING_TIED)
+        return None
+    member.failed = _anew(kept.failed)
+    return member.failed
+
+
+def _anew(failed: Failed) -> Failed:
+    """Return an end like this one, without the frames that it went through."""
+    return Failed(
+        failed.status,
+        failed.message,
+        nominated=failed.nominated,
+        fit_error=failed.fit_error,
+        plugins=failed.plugins,
+    )
 
 
 def _is_any_placed(members: Iterable[Member]) -> bool:

@@ -36,6 +36,7 @@ from berth_host.explain.group_record import GroupRecord, GroupRecords, TriedPlac
 from berth_host.groups.gang_holds import GangHolds, Promised, Roomless
 from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, Member
 from berth_host.groups.group_rules import GroupRules
+from berth_host.groups.kept_trials import KeptTrials
 from berth_host.groups.placements import Placements, Restart
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import GroupMetrics
@@ -114,6 +115,7 @@ class GroupScheduler:
         self._records = records
         self._holds = holds
         self._rules = rules
+        self._kept: dict[str, KeptTrials] = {}
         self.in_cycle: GroupAttempt | None = None
 
     async def schedule_group(self, info: QueuedGroupInfo) -> None:
@@ -208,6 +210,7 @@ class GroupScheduler:
             self._evaluator,
             self._metrics,
             self._rules,
+            self._kept_trials(attempt.scheduling),
         )
         tree = attempt.tree
         nominations: Mapping[str, str] | None = None
@@ -241,6 +244,14 @@ class GroupScheduler:
         await self._submit(attempt, nominations, {} if promised is None else promised.nodes)
         self._end(attempt, placements, nominations)
         return outcome
+
+    def _kept_trials(self, profile: CycleProfile) -> KeptTrials:
+        """Return the kept trials of a profile."""
+        name = profile.framework.profile
+        kept = self._kept.get(name)
+        if kept is None:
+            kept = self._kept[name] = KeptTrials(profile.framework)
+        return kept
 
     async def _search(self, attempt: GroupAttempt, placements: Placements) -> GroupStatus:
         """Run the algorithm. Run it again, from the start, if a placed member was deleted meanwhile, and once

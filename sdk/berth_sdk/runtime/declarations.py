@@ -63,7 +63,14 @@ BY_ARGUMENTS: Final = (
 """The attributes that `__init__` may assign on the instance, by its arguments. Source: the contract's
 identity.proto (ConfigureResponse.plugins).
 """
-OF_THE_CLASS: Final = ("version", "deadlines", "max_concurrency", "handle_required", "accounts")
+OF_THE_CLASS: Final = (
+    "version",
+    "deadlines",
+    "max_concurrency",
+    "handle_required",
+    "accounts",
+    "feasible_by_progress",
+)
 """The attributes that may not depend on the arguments."""
 
 

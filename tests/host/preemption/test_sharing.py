@@ -61,6 +61,9 @@ class OneOffset:
     def order(self, count: int) -> list[int]:
         return list(range(count))
 
+    def of_placement(self, name: str) -> OneOffset:
+        return self
+
 
 class Everybody:
     """Every pod exists, and none is preempting."""

@@ -18,6 +18,7 @@ import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import ExtensionPoint, NoConcern
 from berth_sdk.kept.follows import BySignature, Follows, JointVersions, concern
+from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
 from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -136,6 +137,8 @@ class KeepAnswers:
     `AskEveryone`.
     """
 
+    keeps: Final = True
+
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[WeightedPlugin]]) -> None:
         """`plugins`: those of the profile, by extension point."""
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
@@ -155,6 +158,7 @@ class KeepAnswers:
         )
         self._signers = Signers(self._clients)
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
+        self._by_row_in_order = tuple(sorted(self.by_row))
         self._memories = {signer.name: PluginAnswers(signer) for signer in self._signers.all if signer.keeps}
         follows = {name: one.signer.follows for name, one in self._memories.items()}
         by_row = {name for name, one in self._memories.items() if one.signer.by_row}
@@ -204,6 +208,28 @@ class KeepAnswers:
         except Exception:  # noqa: BLE001 (as in `KeptForPod.answers`)
             known = None
         return KeptForPod(signatures, self._memories, nodes, self.by_row, known, self._at)
+
+    def row_signature(self, clients: Clients, pod: Pod, nodes: NodeTable) -> Hashable | None:
+        """Return a signature under which all `clients` answer the same while rows stay; see `Answers`."""
+        if self._served and (instances := self._instances()) != self._at:
+            self._begin_anew(instances)
+        if not nodes.is_whole or not nodes.is_snapshot:
+            return None
+        signatures, key = self._signers.sign(pod, nodes)
+        for client in clients:
+            name = client.name
+            if not client.in_scope(pod) or (name in self.by_row and not client.is_served):
+                continue
+            # What a served plugin sees of a trial is not for the host to leave out.
+            if client.is_served or name not in self._memories:
+                return None
+            if concern(signatures.get(name)) not in _LASTING:
+                return None
+        return key
+
+    def versions_of_rows(self) -> Hashable:
+        """Return the versions of what plugins that judge row by row read beside the tables; see `Answers`."""
+        return tuple([self._memories[name].signer.follows.versions() for name in self._by_row_in_order])
 
     def _kept_for(self, cycle: Cycle) -> KeptForPod | None:
         """Return the kept answers for the cycle's pod; None: there are none, or a served plugin got another
