@@ -8,7 +8,7 @@ Every run of one file begins here: what takes long to import is imported where i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,20 +44,17 @@ structlog.configure(
 )
 
 
-@pytest.fixture(autouse=True)
-def loggers_that_can_be_listened_to() -> Iterator[None]:
-    """A command that configures logging in one test must not decide what a later test can capture."""
-    configured = structlog.get_config()
-    yield
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Forget what a test configures: how logging works, and the secrets that messages hide.
+
+    No fixture, as each of the 15 000 tests would begin and end it.
+    """
+    configured, secrets = structlog.get_config(), vars(hidden)["_hidden"]
+    result = yield
     structlog.configure(**configured)
-
-
-@pytest.fixture(autouse=True)
-def secrets_of_one_test_alone() -> Iterator[None]:
-    """Forget the secrets that a test configures: a later test compares messages with the same words."""
-    before = vars(hidden)["_hidden"]
-    yield
-    vars(hidden)["_hidden"] = before
+    vars(hidden)["_hidden"] = secrets
+    return result
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -84,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from support.tiers import begin
 
     begin(config.getoption("-m"))
+    if config.getoption("--late") is not None:
+        config.pluginmanager.register(LateClusterEverywhere())
     named = any("::" in argument for argument in config.args)
     if config.getoption("--by-file") and hasattr(config, "workerinput") and not named:
         from support.by_file import ByFile, worker_of
@@ -91,21 +90,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ByFile(worker_of(config)))
 
 
-@pytest.fixture(autouse=True)
-def late_cluster_everywhere(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Only with `--late`."""
-    seed = request.config.getoption("--late")
-    if seed is None:
-        yield
-        return
-    if request.node.get_closest_marker("prompt_cluster"):
-        pytest.skip("is about the order of things on a cluster that answers at once")
-    from support.faulty_cluster import Faults
-    from support.hosts import World
+class LateClusterEverywhere:
+    """The plugin of a run with `--late`."""
 
-    World.everywhere = (seed, Faults(turns=4))
-    yield
-    World.everywhere = None
+    @pytest.fixture(autouse=True)
+    def late_cluster_everywhere(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        if request.node.get_closest_marker("prompt_cluster"):
+            pytest.skip("is about the order of things on a cluster that answers at once")
+        from support.faulty_cluster import Faults
+        from support.hosts import World
+
+        World.everywhere = (request.config.getoption("--late"), Faults(turns=4))
+        yield
+        World.everywhere = None
 
 
 log.CACHE_LOGGERS = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,14 +49,14 @@ def rendered_text(
         line += ["--values", str(file)]
     if values is not None:
         line += ["--values", "-"]
-    done = subprocess.run(
-        line,
-        input=yaml.safe_dump(dict(values or {})),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    said = "" if values is None else yaml.safe_dump(dict(values))
+    return _printed(tuple(line), said, tuple(file.read_text() for file in files))
+
+
+@cache
+def _printed(line: tuple[str, ...], said: str, _files: tuple[str, ...]) -> str:
+    """Run helm, once for the same line and the same files. Raises ChartError."""
+    done = subprocess.run(line, input=said, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise ChartError(done.stderr)
     return done.stdout
@@ -68,7 +69,7 @@ def rendered(*files: Path, **how: Any) -> list[Json]:
 
 def documents(text: str) -> list[Json]:
     """Return the manifests in a text."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def of_kind(manifests: Sequence[Json], kind: str) -> list[Json]:
