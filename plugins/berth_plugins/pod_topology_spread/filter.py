@@ -105,7 +105,7 @@ class Spread:
             # One verdict per domain, then one look-up per node.
             by_code = np.where(domains.sums > most, np.int32(_SKEW), np.int32(0))
             by_code[0] = _LABEL
-            found = by_code.take(nodes.take_of(domains.area.labels))
+            found = domains.area.statuses(by_code, nodes)
             groups = found if groups is None else np.where(groups == 0, found, groups)
             yield
         return _verdicts(groups, len(nodes))
