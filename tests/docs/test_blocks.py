@@ -222,7 +222,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(path)  # removes the link to .venv, not its target
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @each_page_that_does_something
 def test_every_block_does_what_the_page_says(page: Page, folder: Path) -> None:
     workspace = Workspace(page, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,14 @@ _OPEN: Final = [
 ]
 
 
+_ANY: Final = re.compile("|".join(SCHEDULING_GATES))
+
+
 def strings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not _ANY.search(text):  # to parse all files takes seconds
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 

@@ -336,7 +336,7 @@ def test_several_plugins_are_served_by_one_process(start: Start, tmp_path: Path)
     host.close()
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),

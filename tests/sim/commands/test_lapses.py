@@ -120,6 +120,7 @@ def test_child_that_dies_in_a_call_ends_the_run_soon_with_a_warning(
     assert costs.split()[4] == calls
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("name", "point", "module", "words"),
     [
