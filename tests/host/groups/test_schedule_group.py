@@ -15,6 +15,7 @@ from berth_sdk.status import SUCCESS, Status
 from support.groups import condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
+from support.waiting import until
 
 PLACED = ("True", "Scheduled", "")
 
@@ -296,7 +297,7 @@ async def test_gang_whose_members_are_deleted_before_they_are_tried_is_unschedul
             ref = ObjectRef(namespace="default", name="g-0")
             if world.server.get("pods", ref) is not None:
                 world.server.delete("pods", ref, grace_period_s=0)
-            await asyncio.sleep(0.1)  # the host gets the event
+            await until(lambda: world.host.objects.pod("default/g-0") is None)
             return [parent]
 
     world = grouped([node("n0"), pod_group("g", least=2), *members("g", 2)], [Deletes])

@@ -20,7 +20,7 @@ from berth_sdk.status import Status
 from berth_sdk.tables import NodeView
 from berth_sim.run import settle
 from support.hosts import World, node, pod
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 HELD_S = 0.5
 
@@ -60,6 +60,13 @@ class HoldsForAWhile(Plugin):
         """Note the pod and the time of the host. PostBind may come after the next pod's Binding."""
         self.bound.append((f"{pod.name} {node_name}", self.clock.monotonic_s() - self.start_s))
         return Status.success()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, an answer of a moment takes longer than the run waits for one."""
+    monkeypatch.setattr(settle, "STEP_S", PATIENCE_S)
+    monkeypatch.setattr(settle, "DECISION_S", PATIENCE_S)
 
 
 @pytest.fixture
