@@ -73,7 +73,9 @@ class Framework:
         self._asked = Asked(plugins)
         self._score = tuple(plugins.get(ExtensionPoint.SCORE, ()))
         self._may_step = self._asked.asks_all(*_STEPPED)
-        self._scores_all = all(plugin.client.always_asked_at(ExtensionPoint.SCORE) for plugin in self._score)
+        self._score_sometimes = tuple(
+            plugin for plugin in self._score if not plugin.client.always_asked_at(ExtensionPoint.SCORE)
+        )
         self.clients: tuple[PluginClient, ...] = tuple(
             {client.name: client for point in ExtensionPoint for client in self.plugins_at(point)}.values()
         )
@@ -329,15 +331,16 @@ class Framework:
     def _scoring(self, cycle: Cycle) -> tuple[tuple[PluginClient, ...], tuple[WeightedPlugin, ...]]:
         """Return the plugins for PreScore and Score; a plugin that the pod does not concern skips both."""
         score = self._score
-        if not self._scores_all:
-            inside = tuple(
-                plugin
-                for plugin in score
-                if ExtensionPoint.SCORE in plugin.client.descriptor_in(cycle).points
-                and plugin.client.concerns(cycle)
-            )
-            # The identical tuple as for the last pod: the kept roles are found by it.
-            score = score if len(inside) == len(score) else inside
+        absent = [
+            plugin
+            for plugin in self._score_sometimes
+            if ExtensionPoint.SCORE not in plugin.client.descriptor_in(cycle).points
+            or not plugin.client.concerns(cycle)
+        ]
+        # Without absent plugins the tuple is the identical one as for the last pod: the kept roles are found
+        # by it.
+        if absent:
+            score = tuple(plugin for plugin in score if plugin not in absent)
         pre_score = self._asked.about(cycle, ExtensionPoint.PRE_SCORE, cycle.skip)
         skipping = cycle.skip & self._pre_scoring
         if skipping:

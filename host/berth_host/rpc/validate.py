@@ -97,6 +97,8 @@ class Checker:
     facts: ClusterFacts
     codes: CodeLog = field(default_factory=CodeLog)
     """Logs the codes that are read as ERROR."""
+    _sound: list[NDArray[np.int64]] = field(default_factory=list, compare=False)
+    """The read-only scores that were in range last; the same array may come again (`RepeatedScores`)."""
 
     # --- the queue ---------------------------------------------------------------------------------
 
@@ -235,9 +237,13 @@ class Checker:
 
     def final_scores(self, call: AnyCall, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """Check that scores are in 0..100. The error has kube-scheduler's message."""
+        if self._sound and self._sound[0] is scores:
+            return scores
         if not in_range(scores):
             wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
             raise ScoreRangeError(self.descriptor.name, call.rpc, wrong)
+        if scores.flags.owndata and not scores.flags.writeable:
+            self._sound[:] = (scores,)
         return scores
 
     # --- the chosen node -------------------------------------------------------------------------------

@@ -145,6 +145,29 @@ def test_final_score_out_of_range_is_refused_in_kube_schedulers_words(scores: An
     )
 
 
+@pytest.mark.parametrize("is_view", [False, True], ids=["writeable", "view"])
+def test_scores_that_can_change_are_checked_each_time(is_view: bool) -> None:
+    checks, memory = checker(), int64(0, 100)
+    scores = memory
+    if is_view:
+        scores = memory[:]
+        scores.flags.writeable = False
+    assert checks.final_scores(calls.SCORE, scores) is scores
+    memory[1] = 101
+    with pytest.raises(ScoreRangeError, match="101"):
+        checks.final_scores(calls.SCORE, scores)
+
+
+def test_other_scores_after_sound_ones_are_checked() -> None:
+    checks, sound, wrong = checker(), int64(0, 100), int64(0, 101)
+    for scores in (sound, wrong):
+        scores.flags.writeable = False
+    for _ in range(2):
+        assert checks.final_scores(calls.SCORE, sound) is sound
+        with pytest.raises(ScoreRangeError, match="101"):
+            checks.final_scores(calls.SCORE, wrong)
+
+
 @pytest.mark.parametrize(
     "scores", [np.asarray([0.5, 1.0]), np.zeros((2, 2), dtype=np.int64), [1, 2]], ids=["float", "2d", "list"]
 )

@@ -10,7 +10,8 @@ asked one after the other (`filtering`). Called by `keep_answers`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from berth_sdk.status import Verdicts
 
@@ -56,16 +57,44 @@ async def judge_early(
             elsewhere = NodeStatuses(statuses.table)
     if not (judges or scorers):
         return await ask_rows(clients, cycle, statuses, rows)
-    # It starts when the calls below wait for the first time.
-    here = asyncio.ensure_future(_here(known, judges, scorers, cycle, statuses, rows))
+    here = Meanwhile(lambda: _here(known, judges, scorers, cycle, statuses, rows))
     try:
         passed = await ask_rows(clients, cycle, elsewhere, expected)
-        left = await here
+        left = await here.result()
     finally:
-        if not here.done():
-            here.cancel()
-            await asyncio.wait({here})
+        await here.end()
     return _of_both(statuses, left, elsewhere) if judges else passed
+
+
+class Meanwhile:
+    """Work that begins when the task waits for the first time; it needs no task of its own if that never is.
+
+    Then the loop need not turn: the answers may have come without a turn (`AnswerWait`).
+    """
+
+    __slots__ = ("_start", "_task", "_work")
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Rows]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Rows] | None = None
+        self._start = asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def result(self) -> Rows:
+        """Return the result of the work."""
+        if self._task is not None:
+            return await self._task
+        self._start.cancel()
+        return await self._work()
+
+    async def end(self) -> None:
+        """Cancel the work if it is not done, and wait until it has ended."""
+        self._start.cancel()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
 
 def _may_be_asked_more(client: PluginClient) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from berth_host.framework.framework import Framework, all_rows
 from berth_host.framework.kept import merged_verdicts
+from berth_host.framework.kept.judging_early import Meanwhile
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.rpc.call_rules import PointPolicy, Policy
 from berth_host.rpc.route import ClientSettings
@@ -312,3 +313,57 @@ async def test_slow_in_process_filter_runs_before_the_served_filter(
         assert await judged(framework, host) == ([0, 2], {"n1": "full"})
     everything = ["n0", "n1", "n2"]
     assert asked == [[everything], [everything, ["n1"]]]
+
+
+# --- the work beside the calls -----------------------------------------------------------------------------
+
+
+async def test_work_beside_a_call_that_does_not_wait_has_no_task_of_its_own() -> None:
+    tasks = []
+
+    async def work() -> NDArray[np.intp]:
+        tasks.append(asyncio.current_task())
+        return np.arange(1)
+
+    meanwhile = Meanwhile(work)
+    assert (await meanwhile.result()).tolist() == [0]
+    await meanwhile.end()
+    await asyncio.sleep(0)
+    assert tasks == [asyncio.current_task()]
+
+
+async def test_work_begins_when_the_call_waits_and_its_result_is_read_later() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work() -> NDArray[np.intp]:
+        begun.set()
+        await go.wait()
+        return np.arange(2)
+
+    meanwhile = Meanwhile(work)
+    assert not begun.is_set()
+    await begun.wait()
+    go.set()
+    assert (await meanwhile.result()).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3], ids=["not begun", "about to begin", "begun", "waiting"])
+async def test_work_ends_with_a_call_that_failed(turns: int) -> None:
+    steps = []
+
+    async def work() -> NDArray[np.intp]:
+        steps.append("begun")
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            steps.append("ended")
+        return np.arange(0)
+
+    meanwhile = Meanwhile(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await meanwhile.end()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert steps in ([], ["begun", "ended"])
+    assert steps or turns < 2
