@@ -133,6 +133,14 @@ RUN_ELSEWHERE = {
         "berth bench versus Plain/1000Nodes --latency-pods 200\n",
         # tests/cluster/test_restart.py
         "berth bench restart\nberth bench restart --running 100000 --runs 2 --kills 5 -o json\n",
+        # tests/bench/latency
+        "berth bench latency --minutes 5\nberth bench latency --minutes 60 --turns 4\n"
+        "berth bench latency ZoneSpread/5000Nodes --rate 100 --alive 2000\n",
+    ],
+    "docs/performance.md": [
+        # tests/bench/figures
+        "berth bench figures --write docs/performance.md\n"
+        "berth bench figures large --only Plain --write docs/performance.md\n",
     ],
     # tests/cluster/test_two_schedulers.py runs the bench; the nodes are those of a cluster.
     "docs/how-to/two-schedulers.md": [

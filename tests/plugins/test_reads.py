@@ -82,7 +82,7 @@ def test_every_default_plugin_of_one_row_declares_what_it_reads() -> None:
     by_row = {cls for cls in classes if cls.depends_on in (DependsOn.NODE, DependsOn.ROW)}
     assert {cls for cls in by_row if cls.reads is not None} == set(ASKING)
     # No Filter and no Score.
-    assert {cls.__name__ for cls in by_row if cls.reads is None} == {"SchedulingGates"}
+    assert {cls.__name__ for cls in by_row if cls.reads is None} == {"PodGroupPodsCount", "SchedulingGates"}
 
 
 @pytest.mark.parametrize("cls", ASKING, ids=lambda cls: cls.__name__)

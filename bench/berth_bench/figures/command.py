@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -81,7 +81,7 @@ def _run(section: Section, command: Sequence[str]) -> list[Cells]:
         text=True,
         check=False,
     )
-    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    date = time.strftime("%Y-%m-%d", time.gmtime())
     if done.returncode:
         click.echo(f"berth bench figures: {shown(command)} ended with {done.returncode}", err=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

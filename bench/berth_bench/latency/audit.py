@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from berth_sdk.rfc3339 import parse_time
 
 POLICY: Final[dict[str, Any]] = {
     "apiVersion": "audit.k8s.io/v1",
@@ -77,10 +77,6 @@ class AuditLog:
             ref = event["objectRef"]
             pod = f"{ref['namespace']}/{ref['name']}"
             if ref.get("subresource") != "binding":
-                self._created_s[pod] = _seconds(event["requestReceivedTimestamp"])
+                self._created_s[pod] = parse_time(event["requestReceivedTimestamp"])
             elif (created_s := self._created_s.pop(pod, None)) is not None:
-                yield Binding(pod, created_s, _seconds(event["stageTimestamp"]))
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+                yield Binding(pod, created_s, parse_time(event["stageTimestamp"]))
