@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from berth_sdk.extension_points import DependsOn, ExtensionPoint
@@ -23,7 +23,7 @@ from berth_sdk.kept.row_contents import Reads, contents_of
 from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
-from berth_sdk.pod_group import Placement
+from berth_sdk.pod_group import Assignment, Placement
 from berth_sdk.tables import Moved, SlotFollower
 from berth_sdk.tables.read_only import extended
 from numpy.typing import NDArray
@@ -33,6 +33,16 @@ from berth_host.cycle.attempt import Failed
 from berth_host.explain.diagnosis import Diagnosis
 from berth_host.framework.framework import Framework
 from berth_host.rpc.client import PluginClient
+
+
+class Member(Protocol):
+    """A member of a group that is tried (`group_attempt.Member`)."""
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        ...
+
 
 MOST_PLACEMENTS: Final = 4096
 MOST_BY_PLACEMENT: Final = 8
@@ -69,6 +79,16 @@ class KeptTrial:
     members: list[KeptMember]
     stamp: Hashable
     scores: dict[Hashable, int] = field(default_factory=dict)
+    places_all: bool = field(init=False)
+    """True if each of these members got a node."""
+
+    def __post_init__(self) -> None:
+        self.places_all = all(one.node_name for one in self.members)
+
+    def assignments(self, members: Sequence[Member]) -> list[Assignment]:
+        """Return the nodes that equal members get."""
+        found = zip(members, self.members, strict=False)
+        return [Assignment(one.pod, kept.node_name) for one, kept in found if kept.node_name]
 
 
 @dataclass(slots=True, eq=False)

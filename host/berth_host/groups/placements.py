@@ -141,6 +141,8 @@ class _Keeping:
     places: Sequence[KeptPlacement]
     stamps: Sequence[Hashable]
     judged: dict[PlacementProgress, Status] | None
+    placing_all: Status | None = None
+    """The last answer of PlacementFeasible in a trial that places all members, where `judged` holds it."""
 
     def found(self, place: int) -> KeptTrial | None:
         """Return the kept trial in a placement, if it holds."""
@@ -466,14 +468,17 @@ class Placements:
         repeats = None if keeping is None or self._attempt.has_deleted else keeping.found(place)
         if keeping is not None and repeats is not None:
             try:
-                status = await self._fill(record, branch, repeats, keeping.judged)
+                status = await self._repeat(record, branch, repeats, keeping)
                 self._has_repeated = self._has_repeated or bool(repeats.members)
             except _Differs:
                 repeats = None
         if repeats is None:
             status = await self._fill(record, branch)
-        record.assignments = branch.assignments()
-        one = _Tried(record, status, _Outcome.of(branch), repeats)
+            record.assignments = branch.assignments()
+        else:
+            record.assignments = repeats.assignments(branch.members)
+        # The outcome of a kept trial is read after `_try_members` alone, which replaces it.
+        one = _Tried(record, status, _NO_OUTCOME if repeats is not None else _Outcome.of(branch), repeats)
         self._attempt.note_trial(branch, placement, status, repeats)
         if keeping is not None and repeats is None:
             repeats = self._keep(keeping, place, branch, status)
@@ -486,6 +491,22 @@ class Placements:
             entity=branch.entity,
         )
         return one
+
+    async def _repeat(
+        self, record: PlacementCycle, branch: Branch, trial: KeptTrial, keeping: _Keeping
+    ) -> GroupStatus:
+        """Return the status of the group with the outcomes of a kept trial's members. Raises _Differs, as
+        `_fill` does.
+        """
+        is_whole = trial.places_all and len(trial.members) == len(branch.members)
+        if is_whole and keeping.placing_all is not None and not self._attempt.has_deleted:
+            return self._rules.completed(self._rules.feasible(keeping.placing_all))
+        status = await self._fill(record, branch, trial, keeping.judged)
+        if is_whole and keeping.judged is not None and status.is_success:
+            judged = keeping.judged.items()
+            ends = [answer for step, answer in judged if not (step.remaining or step.unschedulable)]
+            keeping.placing_all = ends[0] if len(ends) == 1 else None
+        return status
 
     def _search(self, found: Sequence[Placement]) -> tuple[list[int], int]:
         """Return in which order placements are tried, and how many feasible ones are enough."""
@@ -775,6 +796,7 @@ class Placements:
 
 
 _NO_NODES: Final = _Nodes(None, None)
+_NO_OUTCOME: Final = _Outcome((), ())
 _NOTHING_TIED: Final = TiedNodes(NO_NODES, np.zeros(0, dtype=np.intp))
 
 

@@ -80,6 +80,7 @@ class Racks:
         self.groups: list[str] = []
         self.begun_again: list[str] = []
         """The groups of which a kept outcome was not that of the new trial."""
+        self._groups_to_come: list[dict[str, Any]] = []
         self.singles = 0
         self._stack = AsyncExitStack()
 
@@ -102,6 +103,13 @@ class Racks:
     async def act(self, deed: Deed) -> None:
         """Do the same to both, and compare them."""
         getattr(self, deed[0])(*deed[1:])
+        groups, self._groups_to_come = self._groups_to_come, []
+        if groups:
+            # After its members: a cycle of the group could begin while they come.
+            for world in self.worlds:
+                await world.settle()
+                for group in groups:
+                    world.server.create(group)
         for world in self.worlds:
             await world.settle()
             world.clock.advance(11)
@@ -113,8 +121,8 @@ class Racks:
     def gang(self, size: int, least: int, cpu: int, *, label: str = "") -> None:
         name = f"g{len(self.groups)}"
         self.groups.append(name)
+        self._groups_to_come.append(pod_group(name, least=min(least, size), **IN_A_RACK))
         for world in self.worlds:
-            world.server.create(pod_group(name, least=min(least, size), **IN_A_RACK))
             for i in range(size):
                 made = member(f"{name}-{i}", name, cpu=str(cpu))
                 made["metadata"]["labels"] = {"of": label or name}
