@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from berth_host.cluster.port import ClusterPort, EventRecord, WatchHandler
 from berth_host.errors.cluster import UnavailableError
@@ -19,7 +20,22 @@ from berth_kube.delivery import Delivery
 from berth_kube.events import EventWriter
 from berth_kube.informer import Informer, Keeps, WatchTimes
 from berth_kube.late_reading import LateReader
-from berth_kube.resources import Resources
+from berth_kube.resources import Resources, built_in
+
+WRITTEN: Final = frozenset(
+    {
+        "pods",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "resource.k8s.io/resourceclaims",
+        "scheduling.k8s.io/podgroups",
+        "scheduling.k8s.io/compositepodgroups",
+    }
+)
+"""The built-in resources that schedulers write: bindings, volumes, allocations, statuses. Plugins may write
+custom ones.
+"""
+_BUILT_IN: Final = frozenset(one.name for one in built_in())
 
 
 class KubeCluster(Calls, ClusterPort):
@@ -92,10 +108,15 @@ class KubeCluster(Calls, ClusterPort):
                 raise unserved
 
     async def catch_up(self, timeout_s: float) -> Sequence[str]:
-        """Hand over all changes that the API server has now; return the resources that are still behind."""
+        """Hand over all changes that the API server has now of resources that a scheduler or its plugins
+        write; return those that are still behind.
+
+        Others are left out because each watch that is opened anew costs both sides a TLS handshake.
+        """
         asking = {
             name: asyncio.get_running_loop().create_task(informer.catch_up(), name=f"catch up {name}")
             for name, informer in self._informers.items()
+            if name in WRITTEN or name not in _BUILT_IN
         }
         if asking:
             await asyncio.wait(asking.values(), timeout=timeout_s)

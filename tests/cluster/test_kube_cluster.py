@@ -122,6 +122,16 @@ async def test_composite_groups_of_an_older_server_are_found_in_its_version(
         await client.close()
 
 
+async def test_catch_up_hands_over_every_change_and_waits_for_no_quiet_kind(cluster: KubeCluster) -> None:
+    seen = WatchedView()
+    await cluster.start(seen.handle, KINDS)
+    for number in range(30):
+        await cluster.create("pods", ObjectRef(namespace="default", name=f"p{number}"), POD)
+    assert await cluster.catch_up(20.0) == []
+    assert {f"default/p{number}" for number in range(30)} <= set(seen.objects["Pod"])
+    assert seen.faults == []
+
+
 @BOTH_PROTOCOLS
 async def test_adapter_creates_binds_patches_and_deletes_a_pod(cluster: KubeCluster) -> None:
     seen = WatchedView()

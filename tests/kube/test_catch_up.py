@@ -16,6 +16,8 @@ from support.waiting import until
 from support.watched_view import WatchedView
 
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=60.0)
+WIDGETS = "example.com/widgets"
+"""A resource that a plugin may write."""
 
 
 @pytest.fixture
@@ -31,15 +33,15 @@ async def followed(api: KubeApi, client: KubeClient, clock: ManualClock) -> Asyn
     await made.stop()
 
 
-def watches(api: KubeApi) -> int:
-    return sum("watch" in request.query for request in api.seen("GET", "/pods"))
+def watches(api: KubeApi, plural: str = "pods") -> int:
+    return sum("watch" in request.query for request in api.seen("GET", f"/{plural}"))
 
 
 async def test_changes_of_a_dead_connection_are_handed_over(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     api.is_silent = True  # this watch never says anything
-    await followed.start(seen.handle, ["pods", "nodes"])
+    await followed.start(seen.handle, ["pods", WIDGETS])
     await until(lambda: watches(api) == 1)
     api.is_silent = False
     await api.put("pods", "old", spec={"nodeName": "n0"})
@@ -71,13 +73,13 @@ async def test_resource_that_did_not_change_is_not_waited_for_beyond_a_quiet_wat
     api: KubeApi, followed: KubeCluster, seen: WatchedView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informer, "QUIET_S", 0.02)
-    await followed.start(seen.handle, ["pods", "nodes"])
+    await followed.start(seen.handle, ["pods", WIDGETS])
     await until(lambda: watches(api) == 1)
-    await api.put("nodes", "n0")
-    await until(lambda: "n0" in seen.objects["Node"])
+    await api.put("widgets", "w")
+    await until(lambda: "default/w" in seen.objects[WIDGETS])
     assert await followed.catch_up(5.0) == []
     assert watches(api) == 2
-    assert [event.kind for event in seen.events] == ["Node"]
+    assert [event.kind for event in seen.events] == [WIDGETS]
 
 
 async def test_watch_that_expired_meanwhile_is_listed_anew(
@@ -97,19 +99,19 @@ async def test_watch_that_expired_meanwhile_is_listed_anew(
 async def test_resource_that_cannot_be_read_is_behind_and_others_are_not(
     api: KubeApi, followed: KubeCluster, seen: WatchedView, status: int
 ) -> None:
-    await followed.start(seen.handle, ["pods", "nodes"])
-    await until(lambda: watches(api) == 1)
-    api.answers.append(Answer("GET", "/nodes", status, {"kind": "Status", "code": status, "message": "no"}))
-    assert await followed.catch_up(5.0) == ["nodes"]
+    await followed.start(seen.handle, ["pods", WIDGETS])
+    await until(lambda: watches(api) == watches(api, "widgets") == 1)
+    api.answers.append(Answer("GET", "/widgets", status, {"kind": "Status", "code": status, "message": "no"}))
+    assert await followed.catch_up(5.0) == [WIDGETS]
 
 
 async def test_server_that_does_not_answer_delays_no_longer_than_said(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
-    await followed.start(seen.handle, ["pods", "nodes"])
-    await until(lambda: watches(api) == 1)
+    await followed.start(seen.handle, ["pods", WIDGETS])
+    await until(lambda: watches(api) == watches(api, "widgets") == 1)
     api.held = asyncio.Event()
-    assert await followed.catch_up(0.05) == ["nodes", "pods"]
+    assert await followed.catch_up(0.05) == [WIDGETS, "pods"]
     api.held.set()
 
 
@@ -117,5 +119,16 @@ async def test_resource_that_is_not_served_is_not_behind(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:
     api.not_served.add("widgets")
-    await followed.start(seen.handle, ["example.com/widgets"])
+    await followed.start(seen.handle, [WIDGETS])
     assert await followed.catch_up(5.0) == []
+
+
+async def test_resource_that_no_scheduler_writes_is_not_asked_for(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    await followed.start(seen.handle, ["nodes"])
+    await until(lambda: watches(api, "nodes") == 1)
+    asked = len(api.requests)
+    await api.put("pods", "web")  # a newer version of the cluster
+    assert await followed.catch_up(5.0) == []
+    assert len(api.requests) == asked

@@ -13,6 +13,7 @@ from berth_kube.cluster import KubeCluster
 from berth_kube.informer import WatchTimes
 from support.kube_api import KubeApi, Request
 from support.waiting import until
+from support.watched_view import WatchedView
 
 pytestmark = pytest.mark.slow
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=60.0, page_size=3)
@@ -65,3 +66,20 @@ async def test_first_pod_is_placed_when_nodes_and_bound_pods_are_there(
 def spec(cpu: str) -> dict[str, object]:
     container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}
     return {"schedulerName": "default-scheduler", "containers": [container]}
+
+
+async def test_next_page_is_asked_for_while_the_objects_of_a_large_one_are_handed_over(
+    api: KubeApi, client: KubeClient
+) -> None:
+    for number in range(1200):
+        await api.put("pods", f"p{number:04}", metadata={"annotations": {"a": "x" * 4000}})
+    seen = WatchedView()
+    cluster = KubeCluster(client, RealClock())
+    try:
+        await cluster.start(seen.handle, ["pods"])
+    finally:
+        await cluster.stop()
+    assert len(seen.objects["Pod"]) == 1200
+    assert seen.faults == []
+    pages = [request.query["limit"] for request in api.seen("GET", "/pods") if "watch" not in request.query]
+    assert pages == ["50", "500", "500", "500"]

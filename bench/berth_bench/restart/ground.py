@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,9 +72,15 @@ class Ground:
         if not contender.is_berth:
             return
         process = SchedulerProcess(self._setup(contender))
+        began_s = time.monotonic()
         try:
             await process.start()
-            await process.ready()
+            while True:
+                with suppress(SchedulerError):
+                    await process.ready()
+                    break
+                if process.ended_with is not None or time.monotonic() - began_s > PATIENCE_S:
+                    raise SchedulerError(f"berth does not start:\n{process.last_lines()}")
         finally:
             await process.stop()
 

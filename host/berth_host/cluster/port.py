@@ -158,8 +158,9 @@ class ClusterPort(ClusterCalls, Protocol):
         ...
 
     async def catch_up(self, timeout_s: float) -> Sequence[str]:
-        """Hand over every change that the cluster has now, as a read made now shows it. Return the resources
-        that are still behind after `timeout_s` (real time), or could not be read; usually none.
+        """Hand over every change that the cluster has now, as a read made now shows it, of the resources that
+        schedulers and plugins write. Return those that are still behind after `timeout_s` (real time), or
+        could not be read; usually none.
 
         For a host that stood by and now leads: what the leader before wrote last must be known first.
         """
