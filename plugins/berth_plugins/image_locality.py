@@ -35,7 +35,7 @@ class ImageLocality(Plugin):
     """
 
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("containers.image", "initContainers.image", "volumes")),
         Need.nodes(images=True),
     )
     normalization: ScoreNormalization | None = ScoreNormalization.NONE

@@ -54,7 +54,7 @@ class NodeAffinity(Plugin):
     `addedAffinity`. Prefers nodes that match preferred terms, by weight.
     """
 
-    needs: Sequence[Need] = (Need.whole_pod(), Need.nodes())
+    needs: Sequence[Need] = (Need.whole_pod(("affinity", "nodeSelector")), Need.nodes())
     normalization: ScoreNormalization | None = ScoreNormalization.HOST_MAX
     depends_on: DependsOn | None = DependsOn.NODE
     reads: Sequence[NodeColumn] | None = (NodeColumn.NAME, NodeColumn.LABELS)

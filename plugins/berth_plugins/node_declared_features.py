@@ -56,7 +56,17 @@ class NodeDeclaredFeatures(Plugin):
     """The features that a node may declare and a new pod can need, each with a test of a pod's spec. Other
     features matter to running pods only, or to no pod.
     """
-    needs: Sequence[Need] = (Need.whole_pod(), Need.nodes())
+    needs: Sequence[Need] = (
+        Need.whole_pod(
+            (
+                "containers.restartPolicyRules",
+                "hostNetwork",
+                "hostUsers",
+                "initContainers.restartPolicyRules",
+            )
+        ),
+        Need.nodes(),
+    )
     depends_on: DependsOn | None = DependsOn.NODE
     reads: Sequence[NodeColumn] | None = (NodeColumn.DECLARED_FEATURES,)
     events: Sequence[EventInterest] | None = (

@@ -6,6 +6,7 @@ undeclared data raises UndeclaredError, in process, served and in `berth_sdk.tes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,7 +29,8 @@ class Need:
 
     `drop_fields`: dotted paths that are removed from objects. `label_prefixes`, `annotation_prefixes`:
     summaries keep the keys that begin with one of these; empty keeps no key, "" keeps all keys. `images`:
-    node summaries list images. Reading a removed key or field raises UndeclaredError.
+    node summaries list images. `spec_fields`: as for `whole_pod`, and known in the plugin's process alone.
+    Reading a removed key or field raises UndeclaredError.
     """
 
     kind: NeedKind
@@ -37,11 +39,18 @@ class Need:
     label_prefixes: tuple[str, ...] = ("",)
     annotation_prefixes: tuple[str, ...] = ()
     images: bool = False
+    spec_fields: tuple[str, ...] | None = None
 
     @staticmethod
-    def whole_pod() -> Need:
-        """Return the need for the JSON of the pod that a call is about (`Pod.object`)."""
-        return Need(kind=NeedKind.WHOLE_POD)
+    def whole_pod(spec_fields: Sequence[str] | None = None) -> Need:
+        """Return the need for the JSON of the pod that a call is about (`Pod.object`).
+
+        `spec_fields`: all fields of `Pod.spec` that the plugin reads, as dotted paths
+        (`containers.restartPolicyRules`); a list on the way stands for each of its elements. None: any field.
+        The host of an in-process plugin treats pods that differ in other fields alone as equal, if all
+        plugins of its profiles name their fields.
+        """
+        return Need(kind=NeedKind.WHOLE_POD, spec_fields=None if spec_fields is None else tuple(spec_fields))
 
     @property
     def is_state(self) -> bool:

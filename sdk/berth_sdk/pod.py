@@ -23,6 +23,7 @@ from berth_sdk.pod_affinity import MANY, PodAffinity
 from berth_sdk.pod_volume import PodVolume, volumes_of
 from berth_sdk.rfc3339 import parse_time
 from berth_sdk.slices import Work
+from berth_sdk.spec_reads import ALL_OF_SPEC, SpecReads
 from berth_sdk.undeclared import POD_OBJECT, TrimmedObject, Undeclared, compared_by_parts
 
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -273,13 +274,15 @@ class Pod:
         coscheduling: bool = False,
         resizes_by_container: bool = False,
         scores_pod_level: bool = False,
+        reads: SpecReads = ALL_OF_SPEC,
     ) -> Pod:
         """Read a core/v1 Pod. Raises ObjectError with the path of a malformed field.
 
         `groups`: True to read `spec.schedulingGroup`, for a host that schedules pod groups. `coscheduling`:
         True to read the label of coscheduling's PodGroups from a pod without such a group.
         Resizes recorded in the status count only for a pod that is on a node. `resizes_by_container`,
-        `scores_pod_level`: as for `pod_requests.requests_of`.
+        `scores_pod_level`: as for `pod_requests.requests_of`. `reads`: the fields of the spec that
+        decide about the pod in this process.
         """
         kube_object = source if isinstance(source, KubeObject) else KubeObject.of(source)
         raw = kube_object.parsed
@@ -288,11 +291,14 @@ class Pod:
         status = mapping(raw, "status")
         node_name = spec.get("nodeName") or ""
         try:
+            if reads is not ALL_OF_SPEC and any(len(listed) > MANY for listed in _containers(spec)):
+                reads = ALL_OF_SPEC  # what `long_parts` has read
             read = PodSpec.of(
                 spec,
                 status if node_name else None,
                 resizes_by_container=resizes_by_container,
                 scores_pod_level=scores_pod_level,
+                reads=reads,
             )
             requests = read.requests
             volumes = items(spec, "volumes")
@@ -321,7 +327,9 @@ class Pod:
             pod.terminating = metadata.get("deletionTimestamp") is not None
             pod.created_at_s = timestamp(metadata.get("creationTimestamp"))
             pod.started_at_s = timestamp(status.get("startTime"))
-            group = read.scheduling_group if groups else ""
+            group = _scheduling_group(spec) if "schedulingGroup" in spec else ""
+            if not groups:
+                group = ""
             pod.group_key = f"podgroup/{namespace}/{group}" if group else ""
             if coscheduling and not group and (group := pod.labels.get(COSCHEDULING_LABEL, "")):
                 pod.group_key = f"podgroup.scheduling.x-k8s.io/{namespace}/{group}"
@@ -338,6 +346,13 @@ class Pod:
         except (AttributeError, TypeError, KeyError) as err:
             # A list in place of a map, or a number in place of a string.
             raise ObjectError("", f"not a Pod: {err}") from err
+
+
+def _scheduling_group(spec: Mapping[str, Any]) -> str:
+    name = mapping(spec, "schedulingGroup").get("podGroupName") or ""
+    if not isinstance(name, str):
+        raise ObjectError("spec.schedulingGroup.podGroupName", f"must be a string, not {type(name).__name__}")
+    return name
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[Sequence[Any]]:

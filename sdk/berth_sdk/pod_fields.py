@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
-from berth_sdk.parsing.pod_spec import is_token_volume
 from berth_sdk.pod import Pod
 from berth_sdk.signature import spec_wishes, wishes
+from berth_sdk.spec_reads import is_token_volume
 
 Read: TypeAlias = Callable[[Pod], Hashable]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final
 
-from berth_sdk.parsing.pod_spec import shared_by_siblings
 from berth_sdk.pod import Pod
+from berth_sdk.spec_reads import ALL_OF_SPEC
 
 _DIGEST_BYTES: Final = 16
 
@@ -81,9 +81,9 @@ def _text_of_spec(pod: Pod) -> str:
     """Return the text of the pod's spec, made once for all pods that have the same spec."""
     read = pod.shared_spec
     if read is None:
-        return repr(shared_by_siblings(pod.spec))
+        return repr(ALL_OF_SPEC.part(pod.spec))
     if read.wishes is None:
-        read.wishes = repr(shared_by_siblings(pod.spec))
+        read.wishes = repr(read.reads.part(pod.spec))
     return read.wishes
 
 
@@ -91,7 +91,10 @@ def _own_claims(pod: Pod) -> tuple[Any, ...]:
     """Return the claims made for this pod alone. Pods of one controller have the same template but different
     claims.
     """
-    return pod.claims, pod.generated_claims if pod.spec.get("resourceClaims") else ()
+    own = pod.claims, pod.generated_claims if pod.spec.get("resourceClaims") else ()
+    # The claims of a group belong to its members. Where plugins declare what they read, the text of the spec
+    # does not name the group.
+    return (*own, pod.group_key) if pod.group_key else own
 
 
 def _summary_wishes(pod: Pod) -> tuple[Any, ...]:

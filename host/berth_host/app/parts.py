@@ -10,12 +10,13 @@ Source of the profiles: kube-scheduler `pkg/scheduler/profile/profile.go` (NewMa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from berth_sdk.gang_policy import GangPolicy, judge_of
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.spec_reads import ALL_OF_SPEC, SpecReads
 from berth_sdk.wire.traces import is_off_in_environment
 
 from berth_host.app.host_options import HostOptions
@@ -95,6 +96,7 @@ from berth_host.queue.reports import QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.traced_client import TracedClient
 from berth_host.queue.wiring import QueueWiring
+from berth_host.rpc.client import PluginClient
 from berth_host.tracing.tracing import Tracing
 
 
@@ -288,16 +290,27 @@ class HostParts:
         frameworks = self._make_frameworks(plugins)
         self.scheduler = later.scheduler = self._make_scheduler(self._make_profiles(frameworks))
         self.rivals = Rivals(self.clock, self._write_event)
+        plugins_of_all = [one for by_name in self.clients.by_profile.values() for one in by_name.values()]
         self.handlers = EventHandlers(
-            self._make_handled(), frameworks.keys(), groups=POD_GROUPS in group_gates(self.configuration)
+            self._make_handled(),
+            frameworks.keys(),
+            groups=POD_GROUPS in group_gates(self.configuration),
+            reads=self._spec_reads(plugins_of_all),
         )
-        plugins_of_all = (one for by_name in self.clients.by_profile.values() for one in by_name.values())
         if any(judges_coscheduling(one.descriptor) for one in plugins_of_all):
             self.handlers.schedule_coscheduling()
         apply = self._make_apply(frameworks.keys())
         self.handle_change = HandlerMetrics(self.metrics, told.labels, apply, rules).handle
         """Handles one change of the cluster; raises InvariantError."""
         self.collector = Collector(lambda: self.queue.scheduling_cycle)
+
+    def _spec_reads(self, clients: Iterable[PluginClient]) -> SpecReads:
+        """Return the fields of a pod's spec by which the plugins tell pods apart. A served plugin may declare
+        others when it is attached, and extenders get the whole pod.
+        """
+        if self.configuration.scheduler.extenders:
+            return ALL_OF_SPEC
+        return SpecReads.of(None if one.is_served else one.descriptor.needs for one in clients)
 
     def _traced_client(self, client: QueueClient) -> QueueClient:
         """Return the client for the queue; one that makes spans if tracing is on."""

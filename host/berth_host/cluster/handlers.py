@@ -20,6 +20,7 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup
+from berth_sdk.spec_reads import ALL_OF_SPEC, SpecReads
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
@@ -129,10 +130,18 @@ class EventHandlers:
 
     `scheduler_names`: the schedulers whose pending pods this host queues; pods of other schedulers count
     only when they are on a node. `groups`: True if the host schedules pod groups; else members are plain
-    pods. `refused`: the number of unreadable objects, by kind.
+    pods. `reads`: the fields of a pod's spec that plugins tell pods apart by. `refused`: the number of
+    unreadable objects, by kind.
     """
 
-    def __init__(self, targets: Handled, scheduler_names: Collection[str], *, groups: bool = False) -> None:
+    def __init__(
+        self,
+        targets: Handled,
+        scheduler_names: Collection[str],
+        *,
+        groups: bool = False,
+        reads: SpecReads = ALL_OF_SPEC,
+    ) -> None:
         self._stores = targets.stores
         self._cache = targets.cache
         self._queue = targets.queue
@@ -142,6 +151,7 @@ class EventHandlers:
         self._scheduler_names = frozenset(scheduler_names)
         self._reporter = next(iter(scheduler_names), "")
         self._groups = groups
+        self._reads = reads
         self._statuses = targets.coscheduling
         self._holds = targets.holds
         self._rivals = targets.rivals
@@ -334,6 +344,7 @@ class EventHandlers:
             coscheduling=self._has_coscheduling,
             resizes_by_container=not self._rules.counts_totals_of_resizes,
             scores_pod_level=self._rules.scores_pod_level,
+            reads=self._reads,
         )
 
     def _handle_pod(self, event: WatchEvent) -> None:

@@ -94,7 +94,16 @@ class DynamicResources(Plugin):
 
     accounts: ClassVar[Sequence[Account]] = (Account.DEVICES,)
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(
+            (
+                "containers.name",
+                "containers.resources",
+                "initContainers.name",
+                "initContainers.resources",
+                "initContainers.restartPolicy",
+                "resourceClaims",
+            )
+        ),
         Need.nodes(),
         Need.objects(CLAIMS),
         Need.objects(SLICES),

@@ -61,7 +61,7 @@ class InterPodAffinity(Plugin):
     """
 
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("affinity",)),
         Need.nodes(),
         Need.pods(),
         Need.pod_objects(*_DROPPED),

@@ -53,7 +53,7 @@ class PodTopologySpread(Plugin):
     """
 
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("affinity", "nodeSelector", "tolerations", "topologySpreadConstraints")),
         Need.nodes(),
         Need.pods(),
         *default_selector.NEEDS,

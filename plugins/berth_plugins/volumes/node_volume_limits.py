@@ -60,7 +60,7 @@ class NodeVolumeLimits(Plugin):
     pod_sensitivity: PodSensitivity | None = PodSensitivity.NODE
     depends_on: DependsOn | None = DependsOn.TABLE
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("volumes",)),
         Need.nodes(),
         Need.pod_objects(*POD_FIELDS_TO_DROP),
         Need.objects(CLAIMS),

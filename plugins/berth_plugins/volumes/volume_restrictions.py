@@ -117,7 +117,7 @@ class VolumeRestrictions(Plugin):
 
     depends_on: DependsOn | None = DependsOn.TABLE
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("volumes",)),
         Need.nodes(),
         Need.pod_objects(*POD_FIELDS_TO_DROP),
         Need.objects(CLAIMS),

@@ -53,7 +53,7 @@ class VolumeZone(Plugin):
     pod_sensitivity: PodSensitivity | None = PodSensitivity.NONE
     depends_on: DependsOn | None = DependsOn.TABLE
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("volumes",)),
         Need.nodes(),
         Need.objects(CLAIMS),
         Need.objects(VOLUMES),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from berth_sdk.errors import ObjectError
-from berth_sdk.parsing.object_fields import integer, items, mapping, strings
+from berth_sdk.parsing.object_fields import integer, items, strings
 from berth_sdk.pod_requests import PodRequests, has_resizes, requests_of
+from berth_sdk.spec_reads import ALL_OF_SPEC, SpecReads
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 MAX_SPECS: Final = 256
@@ -22,8 +22,6 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """The size of all specs that are kept, as `marshal` writes them."""
 # The oldest format: equal values of equal types give equal bytes, however they are shared in memory.
 _EXACT: Final = 2
-_TOKEN_VOLUME: Final = "kube-api-access-"
-_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _SCORES_POD_LEVEL: Final = b"scores_pod_level"
 """Ends the key of a spec that other hosts of the process may read in the other way."""
 
@@ -56,7 +54,7 @@ class HostPort:
 
 @dataclass(slots=True, eq=False)
 class PodSpec:
-    """The parsed spec; fields as in `Pod`. `scheduling_group`: the name of the pod's PodGroup, "" for none.
+    """The parsed spec; fields as in `Pod`. `reads`: the fields in which all pods that share it are equal.
 
     `wishes`: the text of the spec by `berth_sdk.signature`. `summary`: the spec's part of a `PodSummary`,
     serialised. `signed`: the plugins that the spec was signed for, and their signatures. All three are None
@@ -72,7 +70,7 @@ class PodSpec:
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]
     never_preempts: bool
-    scheduling_group: str = ""
+    reads: SpecReads = ALL_OF_SPEC
     wishes: str | None = None
     summary: bytes | None = None
     signed: tuple[object, Any] | None = None
@@ -84,9 +82,11 @@ class PodSpec:
         *,
         resizes_by_container: bool = False,
         scores_pod_level: bool = False,
+        reads: SpecReads = ALL_OF_SPEC,
     ) -> PodSpec:
         """Return the parsed spec. `status`: of a pod on a node, whose resizes count; None for other pods.
-        `resizes_by_container`, `scores_pod_level`: as for `pod_requests.requests_of`.
+        `resizes_by_container`, `scores_pod_level`: as for `pod_requests.requests_of`. `reads`: the
+        fields that decide; pods that are equal in them share the parsed spec.
 
         The node name has no effect: a pod has the same `PodSpec` before and after its binding. Nor has the
         random name of the volume with the pod's token. Raises ObjectError, AttributeError, TypeError or
@@ -94,53 +94,22 @@ class PodSpec:
         """
         if status and has_resizes(spec, status):
             return _read(
-                spec, status, resizes_by_container=resizes_by_container, scores_pod_level=scores_pod_level
+                spec,
+                status,
+                resizes_by_container=resizes_by_container,
+                scores_pod_level=scores_pod_level,
+                reads=reads,
             )
         try:
-            key = marshal.dumps(cast("dict[str, Any]", shared_by_siblings(spec)), _EXACT)
+            key = marshal.dumps(cast("dict[str, Any]", reads.part(spec)), _EXACT) + reads.mark
         except ValueError:
-            return _read(spec, None, scores_pod_level=scores_pod_level)  # has values that JSON does not have
+            # Has values that JSON does not have.
+            return _read(spec, None, scores_pod_level=scores_pod_level, reads=reads)
         if scores_pod_level and spec.get("resources"):
             key += _SCORES_POD_LEVEL
         return known_specs.get(key) or known_specs.add(
-            key, _read(spec, None, scores_pod_level=scores_pod_level)
+            key, _read(spec, None, scores_pod_level=scores_pod_level, reads=reads)
         )
-
-
-def is_token_volume(volume: Mapping[str, Any]) -> bool:
-    """Return True if a volume holds the token of the pod's service account, and nothing else.
-
-    The API server's admission gives each pod such a volume, with a random name. It does not limit where the
-    pod can run, but would make all pods different. Any user may give this name to a volume of another kind.
-    """
-    name = volume.get("name")
-    if not isinstance(name, str) or not name.startswith(_TOKEN_VOLUME):
-        return False
-    return "projected" in volume and len(volume) == 2
-
-
-def shared_by_siblings(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a spec that the pods of one controller share: all but the node, and the token
-    volumes with their mounts.
-    """
-    tokens = {one["name"] for one in spec.get("volumes") or () if is_token_volume(one)}
-    if not tokens:
-        return (
-            {key: value for key, value in spec.items() if key != "nodeName"} if "nodeName" in spec else spec
-        )
-    shared = {key: value for key, value in spec.items() if key not in ("nodeName", "volumes")}
-    shared["volumes"] = [one for one in spec["volumes"] if one.get("name") not in tokens]
-    for key in _CONTAINERS:
-        if shared.get(key):
-            shared[key] = [_without_mounts(one, tokens) for one in shared[key]]
-    return shared
-
-
-def _without_mounts(container: Mapping[str, Any], tokens: Collection[str]) -> Mapping[str, Any]:
-    mounts = container.get("volumeMounts")
-    if not mounts:
-        return container
-    return {**container, "volumeMounts": [one for one in mounts if one.get("name") not in tokens]}
 
 
 class _KnownSpecs(OrderedDict[bytes, PodSpec]):
@@ -174,6 +143,7 @@ def _read(
     *,
     resizes_by_container: bool = False,
     scores_pod_level: bool = False,
+    reads: SpecReads,
 ) -> PodSpec:
     requests = requests_of(
         spec, status, resizes_by_container=resizes_by_container, scores_pod_level=scores_pod_level
@@ -205,15 +175,8 @@ def _read(
             ),
         ),
         never_preempts=spec.get("preemptionPolicy") == "Never",
-        scheduling_group=_scheduling_group(spec),
+        reads=reads,
     )
-
-
-def _scheduling_group(spec: Mapping[str, Any]) -> str:
-    name = mapping(spec, "schedulingGroup").get("podGroupName") or ""
-    if not isinstance(name, str):
-        raise ObjectError("spec.schedulingGroup.podGroupName", f"must be a string, not {type(name).__name__}")
-    return name
 
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:

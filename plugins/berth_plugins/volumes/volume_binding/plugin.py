@@ -76,7 +76,7 @@ class VolumeBinding(Plugin):
     normalization: ScoreNormalization | None = ScoreNormalization.NONE
     deadlines: ClassVar[Mapping[str, float]] = {"preBind": 600.0}
     needs: Sequence[Need] = (
-        Need.whole_pod(),
+        Need.whole_pod(("volumes",)),
         Need.nodes(),
         Need.objects(CLAIMS),
         Need.objects(VOLUMES),

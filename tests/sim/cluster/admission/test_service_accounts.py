@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.parsing.pod_spec import is_token_volume
+from berth_sdk.spec_reads import is_token_volume
 from berth_sim.cluster.admission.service_accounts import TOKEN_PATH, ServiceAccounts
 from berth_sim.cluster.server import ApiServer
 
