@@ -15,8 +15,8 @@ from berth_bench.running import Settings
 from berth_bench.scheduler_perf.cases import read_workloads
 from berth_bench.versus.workloads import WORKLOADS, running_manifests
 from berth_bench.workload import Churn, CreatePods, RunPods, Workload
-from berth_sdk.spec_reads import is_token_volume
 from berth_sdk.pod import Pod
+from berth_sdk.spec_reads import is_token_volume
 from berth_sim.cluster.server import ApiServer
 
 from .conftest import ReadCase, Run, measured, nodes, pods
