@@ -9,14 +9,14 @@ Source: `pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go`, v1.36.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import Answer, Concerned, DependsOn, NodeColumn, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -145,6 +145,29 @@ class NodeAffinity(Plugin):
     def sign_queue(self, pod: Pod) -> Hashable:
         """Return node selector and node affinity."""
         return self.sign_spec(pod)
+
+    def hint_keys(self, pod: Pod) -> Collection[Hashable] | None:
+        """Return labels of which a matching node has at least one. None: there are no such labels, or a term
+        cannot be read.
+        """
+        spec = spec_of(pod)
+        selector = spec.get("nodeSelector")
+        if selector:
+            return [min(selector.items())]
+        affinity = RequiredNodeAffinity.of_spec(spec).affinity
+        if affinity is None or affinity.errors:
+            return None
+        keys: set[Hashable] = set()
+        for term in (required_stanza(spec) or {}).get("nodeSelectorTerms") or ():
+            wanted = [one for one in term.get("matchExpressions") or () if one["operator"] == "In"]
+            if not wanted:
+                return None
+            keys.update((wanted[0]["key"], value) for value in wanted[0]["values"])
+        return keys
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the labels of the node, and one more: pods without keys are judged for every node."""
+        return (*as_node(event.new).labels.items(), None)
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
         """Return True if a matching node was added, or a node matches now and did not before. Raises

@@ -38,7 +38,7 @@ Source: KEP-624; kube-scheduler `framework/interface.go`, v1.36, and v1.37 for g
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -77,6 +77,8 @@ from berth_sdk.tables import NodeTable, NodeView
 
 T = TypeVar("T")
 Answer: TypeAlias = T | Awaitable[T]
+Concerned: TypeAlias = Collection[Hashable] | Callable[[Any], bool] | None
+"""Keys, or a function that returns True for a key; None: any. See NarrowingPlugin."""
 
 
 class _Row(NamedTuple):
@@ -451,6 +453,31 @@ class QueueSigningPlugin(Protocol):
         Without this method the key is `Plugin.sign_fields`. Without these fields the key is all of the pod's
         wishes (`berth_sdk.signature.wishes`), unless `depends_on` is OTHER. The host calls a class that
         declares no `depends_on` for every pod.
+        """
+        ...
+
+
+class NarrowingPlugin(Protocol):
+    """A plugin that says, before its hint is called for any pod, which waiting pods an event can help.
+
+    The host calls `queueing_hint` for these pods alone: beside ten thousand waiting pods, an event about one
+    claim costs as much as beside ten. The methods have no effect for served plugins, and for classes that do
+    not sign their waiting pods (`QueueSigningPlugin`). Without `hint_keys` an event helps no pod, or any.
+    """
+
+    def hint_keys(self, pod: Pod) -> Collection[Hashable] | None:
+        """Return what a rejected pod waits for, such as the names of its claims. None: unknown.
+
+        The keys must follow from the key of `sign_queue`. An exception counts as None.
+        """
+        ...
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the keys of the pods that `event` may help, or a function that is True for these keys.
+
+        Empty: the event helps no pod. None: it may help any. `queueing_hint` would return False for all other
+        pods with known keys, and for every pod if there is no key. The pod that the event is about is judged
+        in any case. Called while pods wait, for events with `Hint.ASK_PLUGIN`. An exception counts as None.
         """
         ...
 

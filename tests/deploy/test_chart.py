@@ -326,6 +326,9 @@ KUBERNETES_GROUPS = {
     ("list", "podgroups.scheduling.k8s.io"),
     ("watch", "podgroups.scheduling.k8s.io"),
     ("patch", "podgroups/status.scheduling.k8s.io"),
+    ("list", "compositepodgroups.scheduling.k8s.io"),
+    ("watch", "compositepodgroups.scheduling.k8s.io"),
+    ("patch", "compositepodgroups/status.scheduling.k8s.io"),
 }
 COSCHEDULING_GROUPS = {
     ("get", "podgroups.scheduling.x-k8s.io"),
@@ -362,7 +365,7 @@ def test_pod_groups_bring_their_gate_and_exactly_their_rights(
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-        if resource.startswith("podgroups")
+        if "podgroups" in resource
     }
     assert found == rights
     (scheduler,) = pod_of(manifests)["containers"]

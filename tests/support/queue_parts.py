@@ -28,6 +28,7 @@ from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_sdk.events import ActionType
 from berth_sdk.node import Node
 from berth_sdk.pod import DEFAULT_SCHEDULER_NAME, Pod
+from berth_sdk.runtime.plugin_runtime import Narrowing
 from berth_sdk.status import Status
 
 START_S = 1_000_000.0  # a whole second
@@ -129,6 +130,8 @@ class Plugins:
     sort: QueueSort = field(default_factory=QueueSort)
     signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
+    narrows: Mapping[str, Narrowing] = field(default_factory=dict)
+    in_scope: Mapping[str, Callable[[Pod], bool]] = field(default_factory=dict)
 
 
 class QueueBench:
@@ -146,6 +149,8 @@ class QueueBench:
             hint=plugins.hint,
             signs=plugins.signs,
             served=plugins.served,
+            narrows=plugins.narrows,
+            in_scope=plugins.in_scope,
         )
         seams = QueueSeams(
             pods=self.pods,

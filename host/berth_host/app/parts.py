@@ -92,7 +92,7 @@ from berth_host.preemption.group_evaluator import GroupEvaluator
 from berth_host.preemption.victim_calls import VictimCalls
 from berth_host.queue.interfaces import QueueConfig, QueueObserver, QueueSeams
 from berth_host.queue.plugin_calls import QueueClient
-from berth_host.queue.reports import QueueMetrics, SortReports
+from berth_host.queue.reports import PRE_QUEUEING_HINTS, QueueMetrics, SortReports
 from berth_host.queue.scheduling_queue import SchedulingQueue
 from berth_host.queue.traced_client import TracedClient
 from berth_host.queue.wiring import QueueWiring
@@ -275,7 +275,10 @@ class HostParts:
         plugins = self._plugins_by_profile()
         rules = self.configuration.emulation.rules
         reports = SortReports(self.status.event)
-        told = QueueMetrics(self.metrics, self.options.queue_observer, reports, rules)
+        counted = self.configuration.gates.is_enabled(PRE_QUEUEING_HINTS)
+        told = QueueMetrics(
+            self.metrics, self.options.queue_observer, reports, rules, counts_narrowing=counted
+        )
         self.queue = later.queue = self._make_queue(plugins, told)
         self.wiring.connect(self.queue)
         self.failures = FailureHandler(self.queue, self.objects, self.cache.forget_if_assumed, self.status)

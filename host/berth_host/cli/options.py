@@ -8,6 +8,7 @@ import click
 
 from berth_host.cli.scheduler.flag_kinds import EMULATED, EMULATED_HELP, GATES, emulated_version, gate_values
 from berth_host.config.default_plugins import EXTENSION_POINTS
+from berth_host.config.emulation import DEFAULT_VERSION
 from berth_host.config.errors import nearest
 
 
@@ -78,10 +79,18 @@ emulated_version_option: Final = click.option(
 """For all commands that read a configuration."""
 
 
+def _against(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str:
+    """Return the version to compare with; empty if the option is not given. Raises BadParameter."""
+    version = _emulated(context, param, given)
+    if given and not version:
+        raise click.BadParameter(f"'': name a version, as {DEFAULT_VERSION}", param=param)
+    return version
+
+
 against_option: Final = click.option(
     "--against",
     multiple=True,
-    callback=_emulated,
+    callback=_against,
     metavar=EMULATED.metavar,
     help="Compare with this version of kube-scheduler: list the behaviours, feature gates, settings and"
     " plugins that differ.",

@@ -38,7 +38,6 @@ UNREAD_GATES: Final[Mapping[str, str]] = {
     "SchedulerAsyncAPICalls": "calls to the API server are always made in the background",
     "SchedulerAsyncPreemption": "victims are always evicted in the background",
     "SchedulerPopFromBackoffQ": "an idle scheduler always takes pods out of the backoff queue early",
-    "SchedulerPreQueueingHints": _FASTER,
     "WorkloadAwarePreemption": "version 1.36 schedules the members of a group as single pods here",
 }
 """By gate: why its value makes no difference."""

@@ -275,7 +275,7 @@ PRE_HINTS: Final = counter(
     "scheduler_pre_queueing_hint_evaluations_total",
     "ALPHA",
     "plugin result",
-    "Evaluations of PreQueueingHints, which berth has none of.",
+    "Events for which a plugin said which waiting pods they may help, by the answer.",
 )
 CLAIM_CREATES: Final = counter(
     "dynamic_resource_allocation_resourceclaim_creates_total",

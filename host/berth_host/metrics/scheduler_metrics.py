@@ -95,6 +95,7 @@ class SchedulerMetrics:
         self.incoming_pods = Counters(families.INCOMING_PODS)
         self.incoming_entities = Counters(families.INCOMING_ENTITIES)
         self.hint_durations = Histograms(families.HINT_DURATION)
+        self.pre_hints = Counters(families.PRE_HINTS)
         self.event_durations = Histograms(families.EVENT_HANDLING)
         self.preemption = PreemptionMetrics()
         self.groups = GroupMetrics()
@@ -183,6 +184,7 @@ class SchedulerMetrics:
             self.incoming_pods,
             self.incoming_entities,
             self.hint_durations,
+            self.pre_hints,
             self.event_durations,
             *self.preemption.sources,
             *self.groups.sources,

@@ -272,6 +272,7 @@ def _client_settings(plugin: BerthPlugin | None, objects: ObjectStores) -> Clien
         points=plugin.points,
         required=plugin.required,
         scope=scope_of(plugin.scope, objects, plugin.managed_names),
+        scope_reads_namespaces=plugin.scope.namespace_selector is not None,
         left_to_it=wants_one_of(plugin.left_to_it) if plugin.left_to_it else None,
     )
 

@@ -7,16 +7,17 @@ isEntityWorthRequeuing, determineSchedulingHintForInFlightPod), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import Narrowing
 
 from berth_host.metrics.series import instant_s
 from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
 from berth_host.queue.interfaces import DEFERRED, HintQuestion, HintVerdict, QueueSeams
-from berth_host.queue.pool import Alike
+from berth_host.queue.pool import Alike, Interest, Wanted
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
 
@@ -49,10 +50,42 @@ class Hints:
         """Return True if a plugin of any profile registered for this kind of event."""
         return event.is_wildcard or any(index.matching(event) for index in self._registrations.values())
 
-    def interested(self, event: QueueEvent) -> list[str]:
-        """Return the plugins of all profiles that registered for this kind of event, in a stable order."""
-        names = (name for index in self._registrations.values() for name in index.matching(event))
-        return list(dict.fromkeys(names))
+    def interested(self, event: QueueEvent) -> Interest:
+        """Return which waiting pods the event may help: those of the plugins of all profiles that registered
+        for this kind of event, as far as the plugins narrow it, in a stable order.
+        """
+        plugins: dict[str, None] = {}
+        keys: dict[tuple[str, str], Wanted] = {}
+        for name, index in self._registrations.items():
+            narrows = {} if self._every_plugin else self._seams.profiles[name].narrows
+            for plugin, registrations in index.matching(event).items():
+                found = None
+                if plugin in narrows and all(one.ask and not one.leaves_scope for one in registrations):
+                    found = self._narrowed(plugin, narrows[plugin], event)
+                if found is None:
+                    plugins[plugin] = None
+                else:
+                    keys[name, plugin] = found
+        if not keys:
+            return Interest(plugins)
+        return Interest(plugins, keys, [one for one in (event.old, event.new) if isinstance(one, Pod)])
+
+    def _narrowed(self, plugin: str, narrows: Narrowing, event: QueueEvent) -> Wanted | None:
+        def wants(key: Hashable) -> bool:
+            try:
+                return found(key)  # type: ignore[operator,misc]  # called for functions alone
+            except Exception as err:  # noqa: BLE001  # A plugin's error must not keep a pod from being retried.
+                self._seams.observer.plugin_raised(plugin, "PreQueueingHint", err)
+                return True
+
+        try:
+            found = narrows.of_event(event.cluster_event)
+            wanted = None if found is None else wants if callable(found) else frozenset(found)
+        except Exception as err:  # noqa: BLE001  # as above
+            self._seams.observer.plugin_raised(plugin, "PreQueueingHint", err)
+            wanted = None
+        self._seams.observer.hint_narrowed(plugin, event, to_all=wanted is None)
+        return wanted
 
     def judge(self, entity: QueuedEntity, event: Remembered) -> Strategy:
         """Return the strategy of `event` for an entity: the strongest one for a pod of it."""

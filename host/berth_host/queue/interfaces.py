@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.results import QueuedPod
+from berth_sdk.runtime.plugin_runtime import Narrowing
 from berth_sdk.status import Code, Status
 
 from berth_host.config.host_rules import RULES_1_37, HostRules
@@ -91,7 +92,8 @@ class QueueProfile:
     closed gate, or as "the event may help". `signs`: the signature functions of plugins whose gate and hint
     answer at once (`QueueSigningPlugin`); these plugins answer the same for pods with equal signatures.
     `served`: the plugins whose gate is in another process. `in_scope`: returns True if a plugin, by name, is
-    called about a pod.
+    called about a pod. `narrows`: by plugin of `signs`, which waiting pods an event can help
+    (`NarrowingPlugin`).
     """
 
     gates: Mapping[str, Gate] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class QueueProfile:
     signs: Mapping[str, Callable[[Pod], Hashable]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
     in_scope: Mapping[str, Callable[[Pod], bool]] = field(default_factory=dict)
+    narrows: Mapping[str, Narrowing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +177,9 @@ class QueueObserver:
 
     def hint_took(self, plugin: str, label: str, verdict: HintVerdict, seconds: float) -> None:
         """Take how long a verdict took; a registration without a hint counts too. `label`: the event's."""
+
+    def hint_narrowed(self, plugin: str, event: QueueEvent, *, to_all: bool) -> None:
+        """Take that a plugin said which waiting pods an event may help. `to_all`: it may help any."""
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""

@@ -2,6 +2,7 @@
 
     event -> entities whose rejecting plugins registered for it -> hints -> gates -> backoffQ | activeQ | stay
 
+A plugin may name the entities that an event can help, before any hint is called (`NarrowingPlugin`).
 If the plugins answer the same for alike pods, only one of them is judged, so that thousands of pods that wait
 for the same event cost no more than one. Owned by `SchedulingQueue`.
 Source: kube-scheduler `backend/queue/scheduling_queue.go` (moveAllToActiveOrBackoffQueue), v1.37.
@@ -40,7 +41,7 @@ class Moves:
             return
         pool.renew(self._evicting.take_changed())
         leaving: list[tuple[QueuedEntity, Strategy]] = []
-        for alike in pool.rejected_by(self._hints.interested(event)):
+        for alike in pool.concerned(self._hints.interested(event)):
             if alike.is_gated and not _concerns(alike.gating_plugin_events, event):
                 continue
             strategy = None

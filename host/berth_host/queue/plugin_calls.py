@@ -297,13 +297,17 @@ class PluginQuestions:
     def hint(self, clients: Mapping[str, QueueClient]) -> HintAsker:
         """Return the function that calls the hints of a profile's plugins.
 
-        For a plugin that this build does not have, the function returns True: the event may help.
+        For a plugin that this build does not have, and for one that is not called about the pod any more, the
+        function returns True: the event may help.
         """
         batchers = {name: self._hint_batcher(client) for name, client in clients.items()}
 
         def ask(question: HintQuestion) -> HintAnswer | Deferred:
             client = clients.get(question.plugin)
             if client is None:
+                return True
+            if client.is_scoped and not client.in_scope(question.pod):
+                # The plugin rejected the pod before it left the plugin's scope, and no longer keeps it away.
                 return True
             if not client.is_served and self._turn.is_over():
                 return batchers[question.plugin].put_alone(question)

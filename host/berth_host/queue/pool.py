@@ -1,18 +1,20 @@
 """`UnschedulablePool`: the unschedulable pods and groups, gated ones included, by their rejecting plugins.
 
 For an event only the pods rejected by plugins that registered for it are judged; all other pods cost nothing.
+A plugin may narrow them further, to the pods that wait for certain keys (`NarrowingPlugin`).
 One pod is judged for all that are alike: rejected and gated by the same plugins, with equal signatures for
 these (`QueueSigningPlugin`). A group is alike to no other entity. Owned by `places`.
-Source: kube-scheduler `backend/queue/unschedulable_entities.go`, v1.37.
+Source: kube-scheduler `backend/queue/unschedulable_entities.go`, v1.37; for the keys, KEP-6132.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from berth_sdk.pod import Pod
 
@@ -21,6 +23,27 @@ from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration
 
 _NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
+_NO_KEYS: Final[Mapping[Hashable, Any]] = MappingProxyType({})
+_UNKEYED: Final = object()  # The key of pods whose keys the plugin does not know.
+
+_Of = tuple[str, str]
+"""(schedulerName, plugin)."""
+Wanted = Collection[Hashable] | Callable[[Any], bool]
+"""Keys, or a function that returns True for a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """The waiting pods that an event may help, by the plugins that rejected them.
+
+    `plugins`: all pods that one of these rejected. `keys`: by (schedulerName, plugin), only the pods that
+    wait for one of the keys, and those whose keys are unknown; with no keys none of them. `subjects`: the
+    pods that the event is about; they are judged whatever the keys are.
+    """
+
+    plugins: Collection[str]
+    keys: Mapping[_Of, Wanted] = field(default_factory=dict)
+    subjects: Collection[Pod] = ()
 
 
 class _Likeness(NamedTuple):
@@ -108,6 +131,11 @@ class UnschedulablePool:
         self._likeness: dict[str, _Likeness] = {}
         self._alike: dict[_Likeness, Alike] = {}
         self._by_plugin: dict[str, dict[_Likeness, Alike]] = {}
+        self._by_key: dict[_Of, dict[Hashable, dict[_Likeness, Alike]]] = {}
+        self._keys: dict[_Likeness, tuple[tuple[_Of, Hashable], ...]] = {}
+        """The entries of `_by_key` that name these pods."""
+        self._groups: dict[str, dict[_Likeness, Alike]] = {}
+        """By plugin: the groups that more than the keys of their members decides about."""
 
     def __len__(self) -> int:
         return len(self._infos)
@@ -162,16 +190,36 @@ class UnschedulablePool:
                 self._class(self._infos[key])
 
     def rejected_by(self, plugins: Iterable[str]) -> list[Alike]:
-        """Return the pods that one of `plugins` rejected, and those without a rejecting plugin.
+        """Return the pods that one of `plugins` rejected, and those without a rejecting plugin."""
+        return self.concerned(Interest(tuple(plugins)))
 
-        Any event may help the latter.
+    def concerned(self, interest: Interest) -> list[Alike]:
+        """Return the pods that `interest` names, and those without a rejecting plugin, which any event may
+        help. A pod that several plugins rejected is returned once.
         """
         by_plugin = self._by_plugin
-        kinds = [by_plugin[plugin] for plugin in (_NOBODY, *plugins) if plugin in by_plugin]
+        kinds = [by_plugin[plugin] for plugin in (_NOBODY, *interest.plugins) if plugin in by_plugin]
+        for of, wanted in interest.keys.items():
+            plugin = of[1]
+            if plugin not in by_plugin:
+                continue
+            kinds += _wanted(self._by_key.get(of, _NO_KEYS), wanted)
+            if plugin in self._groups:
+                kinds.append(self._groups[plugin])
+            kinds += [self._about(pod, plugin) for pod in interest.subjects]
         if len(kinds) == 1:
             return list(kinds[0].values())
-        # A pod that several plugins rejected is returned once.
         return list({id(alike): alike for kind in kinds for alike in kind.values()}.values())
+
+    def _about(self, pod: Pod, plugin: str) -> dict[_Likeness, Alike]:
+        """Return the pods that are alike to this one, or all groups for a member, of those that `plugin`
+        rejected.
+        """
+        found = self._by_plugin[plugin]
+        if pod.group_key:
+            return {likeness: alike for likeness, alike in found.items() if alike.first.is_group}
+        likeness = self._likeness.get(pod.key)
+        return {likeness: found[likeness]} if likeness in found else {}
 
     def place_of(self, info: QueuedEntity) -> int:
         """Return a number that sorts the entities by their arrival."""
@@ -185,7 +233,40 @@ class UnschedulablePool:
             alike = self._alike[likeness] = Alike()
             for plugin in _indexed(likeness):
                 self._by_plugin.setdefault(plugin, {})[likeness] = alike
+            alike.put(info)
+            self._index_keys(info, likeness, alike)
+            return
         alike.put(info)
+
+    def _index_keys(self, info: QueuedEntity, likeness: _Likeness, alike: Alike) -> None:
+        pods = info.pods()
+        if info.is_group and (info.is_gated or not all(pod.is_rejected for pod in pods)):
+            for plugin in likeness.rejected_by:
+                self._groups.setdefault(plugin, {})[likeness] = alike
+        keys = tuple(dict.fromkeys(key for pod in pods for key in self._keys_of(pod)))
+        if keys:
+            self._keys[likeness] = keys
+        for of, key in keys:
+            self._by_key.setdefault(of, {}).setdefault(key, {})[likeness] = alike
+
+    def _keys_of(self, info: QueuedPodInfo) -> Iterator[tuple[_Of, Hashable]]:
+        """Yield what the plugins that rejected the pod say that it waits for."""
+        name = info.pod.scheduler_name
+        profile = self._profiles.get(name)
+        if profile is None or not profile.narrows:
+            return
+        for plugin in info.rejecting:
+            narrows = profile.narrows.get(plugin)
+            if narrows is None:
+                continue
+            try:
+                keys = narrows.keys_of(info.pod)
+                found = [(_UNKEYED,)] if keys is None else [(key,) for key in keys]
+                hash(tuple(found))
+            except Exception:  # noqa: BLE001 (the pod is judged for every event that helps a pod)
+                found = [(_UNKEYED,)]
+            for (key,) in found:
+                yield (name, plugin), key
 
     def _likeness_of(self, info: QueuedPodInfo) -> _Likeness:
         rejected_by, pending_on = frozenset(info.unschedulable_plugins), frozenset(info.pending_plugins)
@@ -218,10 +299,12 @@ class UnschedulablePool:
             return
         del self._alike[likeness]
         for plugin in _indexed(likeness):
-            found = self._by_plugin[plugin]
-            del found[likeness]
-            if not found:
-                del self._by_plugin[plugin]
+            _drop(self._by_plugin, plugin, likeness)
+            _drop(self._groups, plugin, likeness)
+        for of, awaited in self._keys.pop(likeness, ()):
+            _drop(self._by_key[of], awaited, likeness)
+            if not self._by_key[of]:
+                del self._by_key[of]
 
 
 def _likeness_of_group(group: QueuedEntity) -> _Likeness:
@@ -229,6 +312,24 @@ def _likeness_of_group(group: QueuedEntity) -> _Likeness:
     return _Likeness(
         "", (group.uid,), frozenset(rejected_by), frozenset(), group.gating_plugin, 0, victims_pending=False
     )
+
+
+def _wanted(
+    by_key: Mapping[Hashable, dict[_Likeness, Alike]], wanted: Wanted
+) -> list[dict[_Likeness, Alike]]:
+    """Return the pods by the keys that are wanted, with those whose keys are unknown if any key is."""
+    if callable(wanted):
+        return [kind for key, kind in by_key.items() if key is _UNKEYED or wanted(key)]
+    return [by_key[key] for key in (*wanted, _UNKEYED) if key in by_key] if wanted else []
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def _drop(index: dict[K, dict[_Likeness, Alike]], key: K, likeness: _Likeness) -> None:
+    found = index.get(key)
+    if found is not None and found.pop(likeness, None) is not None and not found:
+        del index[key]
 
 
 def _indexed(likeness: _Likeness) -> Iterable[str]:

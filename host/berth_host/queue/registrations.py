@@ -71,6 +71,13 @@ CLAIMS_LEAVE_SCOPE: Final = tuple(
     for resource in ("PersistentVolumeClaim", "resource.k8s.io/ResourceClaim")
 )
 """For a plugin whose scope names classes: a claim that was not known may turn out to be of another class."""
+NAMESPACE_LEAVES_SCOPE: Final = Registration(
+    # Not implied: pods at a closed gate wait for it, too.
+    resource="Namespace",
+    action=int(ActionType.ADD | ActionType.UPDATE | ActionType.DELETE),
+    leaves_scope=True,
+)
+"""For an operator's scope that selects namespaces: a namespace may get other labels, and leave the scope."""
 _PLAIN_NODE_TAINT: Final = Registration(resource="Node", action=int(ActionType.UPDATE_NODE_TAINT))
 
 

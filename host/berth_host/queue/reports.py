@@ -6,7 +6,7 @@ Sources: kube-scheduler `metrics/metrics.go` and `schedule_one.go`, v1.37.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from berth_sdk.events import ActionType
@@ -14,6 +14,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.pod import Pod
 from berth_sdk.status import Code
 
+from berth_host.config.default_plugins import DEFAULT_PLUGINS
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.log import get_logger
 from berth_host.metrics.group_metrics import POD
@@ -25,6 +26,13 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 
 log = get_logger()
 REASON: Final = "SortKeyMissing"
+PRE_QUEUEING_HINTS: Final = "SchedulerPreQueueingHints"
+"""The gate that decides whether narrowed events are counted. The queue narrows them in any case."""
+_NARROWED_UPSTREAM: Final[Mapping[str, Collection[str]]] = {
+    **{plugin.name: () for plugin in DEFAULT_PLUGINS},
+    "DynamicResources": ("resource.k8s.io/ResourceClaim",),
+}
+"""By default plugin: the resources whose events kube-scheduler narrows, too."""
 Event = Callable[[Pod, str, str, str, str], None]
 
 
@@ -65,7 +73,11 @@ class QueueMetrics(QueueObserver):
         told: QueueObserver,
         sorts: SortReports,
         rules: HostRules = RULES_1_37,
+        *,
+        counts_narrowing: bool = False,
     ) -> None:
+        """`counts_narrowing`: count what plugins say of an event before their hints."""
+        self._counts_narrowing = counts_narrowing
         self._metrics = metrics
         self._rules = rules
         self._sorts = sorts
@@ -95,6 +107,14 @@ class QueueMetrics(QueueObserver):
     def hint_took(self, plugin: str, label: str, verdict: HintVerdict, seconds: float) -> None:
         """See QueueObserver."""
         self._hints[label, verdict, plugin].observe(seconds)
+
+    def hint_narrowed(self, plugin: str, event: QueueEvent, *, to_all: bool) -> None:
+        """See QueueObserver."""
+        known = _NARROWED_UPSTREAM.get(plugin)
+        if self._counts_narrowing and (known is None or event.resource in known):
+            self._metrics.pre_hints.add((plugin, "all_pods" if to_all else "narrowed"))
+        if self._told is not None:
+            self._told.hint_narrowed(plugin, event, to_all=to_all)
 
     def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
         """See QueueObserver."""

@@ -23,6 +23,7 @@ from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions, QueueClie
 from berth_host.queue.registrations import (
     CLAIMS_LEAVE_SCOPE,
     LEAVES_SCOPE,
+    NAMESPACE_LEAVES_SCOPE,
     REJECTING_POINTS,
     Registration,
     registrations_of,
@@ -134,6 +135,12 @@ class QueueWiring:
             enabled.name for point in REJECTING_POINTS for enabled in profile.plugins_at(point)
         )
         self._clients.append((profile.scheduler_name, rejecting, clients))
+        # Of pods that a plugin signs alike, one may be in its scope and another one not.
+        alike = {
+            name: client.local
+            for name, client in clients.items()
+            if client.local is not None and not client.is_scoped
+        }
         return QueueProfile(
             gates={
                 plugin.client.name: self._questions.gate(self._traced(plugin.client))
@@ -141,12 +148,11 @@ class QueueWiring:
             },
             registrations=self._registrations(profile.scheduler_name, rejecting, clients),
             hint=self._questions.hint({name: self._traced(client) for name, client in clients.items()}),
-            signs={
-                name: sign
-                for name, client in clients.items()
-                if client.local is not None and (sign := client.local.sign_queue) is not None
-            },
+            signs={name: sign for name, local in alike.items() if (sign := local.sign_queue) is not None},
             in_scope={name: client.in_scope for name, client in clients.items()},
+            narrows={
+                name: narrows for name, local in alike.items() if (narrows := local.narrows) is not None
+            },
             served=frozenset(
                 plugin.client.name for plugin in points[ExtensionPoint.PRE_ENQUEUE] if plugin.client.is_served
             ),
@@ -176,7 +182,13 @@ class QueueWiring:
         if not client.is_scoped:
             return found
         by_claims = any(one.storage_classes or one.device_classes for one in client.descriptor.scope or ())
-        return (*found, LEAVES_SCOPE, *(CLAIMS_LEAVE_SCOPE if by_claims else ()))
+        by_namespaces = client.settings.scope_reads_namespaces
+        return (
+            *found,
+            LEAVES_SCOPE,
+            *(CLAIMS_LEAVE_SCOPE if by_claims else ()),
+            *((NAMESPACE_LEAVES_SCOPE,) if by_namespaces else ()),
+        )
 
     def sort(self, plugins: Mapping[str, PointPlugins]) -> QueueSort:
         """Return the one QueueSort plugin, which is the same in every profile."""

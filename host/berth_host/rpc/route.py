@@ -100,7 +100,8 @@ class ClientSettings:
     """The operator's settings for one plugin. `points`: by point (`preBind`).
 
     `required` False: the cycle goes on without a call that cannot be made.
-    `scope`: returns True if the plugin is called about a pod. None: about every pod. `left_to_it`: returns
+    `scope`: returns True if the plugin is called about a pod. None: about every pod.
+    `scope_reads_namespaces`: the scope selects pods by the labels of their namespaces. `left_to_it`: returns
     True for a pod that wants a resource which only this plugin counts. None: there is no such resource.
     `find`: looks up the claims of pods, for a scope that the plugin declares.
     """
@@ -108,5 +109,6 @@ class ClientSettings:
     points: Mapping[str, PointPolicy] = field(default_factory=dict)
     required: bool = True
     scope: Callable[[Pod], bool] | None = None
+    scope_reads_namespaces: bool = False
     left_to_it: Callable[[Pod], bool] | None = None
     find: FindObject = _finds_nothing

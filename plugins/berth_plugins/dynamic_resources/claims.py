@@ -28,6 +28,16 @@ class ClaimError(BerthError):
     """A claim of the pod does not exist, or must not be used."""
 
 
+def claim_names(pod: Pod) -> set[str]:
+    """Return the names of the pod's claims, without those that are still to be made."""
+    generated = dict(reversed(pod.generated_claims))
+    names: set[str] = set()
+    for entry in pod.spec.get("resourceClaims") or ():
+        name = entry.get("resourceClaimName")
+        names.add(generated.get(entry.get("name") or "", "") if name is None else name)
+    return names - {""}
+
+
 def claims_of(pod: Pod, claims: ObjectReader, *, of_groups: bool = False) -> Work[list[KubeObject]]:
     """Return the pod's claims, each once, in the order of its spec, without entries that need no claim.
     Raises ClaimError.

@@ -8,7 +8,7 @@ Source: KEP-4381; `pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -19,6 +19,7 @@ from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventIntere
 from berth_sdk.extension_points import (
     Account,
     Answer,
+    Concerned,
     DependsOn,
     NoConcern,
     Plugin,
@@ -61,6 +62,7 @@ from berth_plugins.dynamic_resources.claims import (
     MAX_CONSUMERS,
     ClaimError,
     allocation_of,
+    claim_names,
     claims_of,
     claims_of_group,
     consumer_of,
@@ -159,6 +161,22 @@ class DynamicResources(Plugin):
         """Return the wishes of the whole pod: its claims are its own, or made from its template."""
         return wishes(pod)
 
+    def hint_keys(self, pod: Pod) -> Collection[Hashable]:
+        """Return the pod's claims that have a name by now: (namespace, name)."""
+        return {(pod.namespace, name) for name in claim_names(pod)}
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the claim that the event is about; None for an event that frees devices."""
+        if event.resource == "Pod":
+            return None if event.new is None and self._gives_back(as_pod(event.old)) else ()
+        had_devices = event.old is not None and allocation_of(as_object(event.old)) is not None
+        if had_devices and (event.new is None or allocation_of(as_object(event.new)) is None):
+            return None
+        if event.new is None:
+            return ()
+        claim = as_object(event.new).ref
+        return ((claim.namespace, claim.name),) if claim.uid else None
+
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> Answer[bool]:
         """Return True if the event may give the pod its devices.
 
@@ -171,8 +189,7 @@ class DynamicResources(Plugin):
         if event.resource == "Pod":
             if event.new is None:
                 # Until PreBind writes the claims, only the plugin's memory has the reserved devices.
-                other = as_pod(event.old)
-                return may_give_reservation_back(other) and self._has_wishes(other)
+                return self._gives_back(as_pod(event.old))
             changed = as_pod(event.new)
             return changed.uid == pod.uid and (yield from self._claims_of(changed)) is not None
         claims = yield from self._claims_of(pod)
@@ -190,6 +207,9 @@ class DynamicResources(Plugin):
         if self._exact_hints:
             return is_own
         return is_own and (old.get("status") or {}) != (new.get("status") or {})
+
+    def _gives_back(self, gone: Pod) -> bool:
+        return may_give_reservation_back(gone) and self._has_wishes(gone)
 
     # --- the scheduling cycle ------------------------------------------------------------------
 

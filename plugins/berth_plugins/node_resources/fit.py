@@ -15,7 +15,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
-from berth_sdk.extension_points import Account, Answer, DependsOn, NodeColumn, Plugin, ScoreNormalization
+from berth_sdk.extension_points import (
+    Account,
+    Answer,
+    Concerned,
+    DependsOn,
+    NodeColumn,
+    Plugin,
+    ScoreNormalization,
+)
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
@@ -280,6 +288,18 @@ class NodeResourcesFit(Plugin):
         nominated = pod.nominated_node if self._leaves_shrunk_nodes and not pod.group_key else ""
         return tuple(pod.requests.items()), nominated
 
+    def hint_keys(self, pod: Pod) -> Sequence[Hashable]:
+        """Return the key of `sign_queue`."""
+        return (self.sign_queue(pod),)
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the requests that fit the empty node, or that contain what a pod gave up."""
+        if event.resource == "Pod":
+            return _requests_with_room_from_pod(event)
+        if event.resource == "Node":
+            return _requests_with_room_from_node(event)
+        return None
+
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if room appeared: a pod was deleted or shrank, a node was added or grew, or a device
         class now provides a requested resource.
@@ -350,6 +370,32 @@ def _room_from_pod(event: ClusterEvent, pod: Pod) -> bool:
         value and is_counted(name) and max(before.get(name, 0), 0) > max(changed.requests.get(name, 0), 0)
         for name, value in pod.requests.items()
     )
+
+
+def _requests_with_room_from_pod(event: ClusterEvent) -> Concerned:
+    if event.new is None:
+        return None if holds_place(as_pod(event.old)) else ()
+    before, after = as_pod(event.old).requests, as_pod(event.new)
+    if not after.node_name:
+        return ()
+    freed = {name for name, value in before.items() if value > max(after.requests.get(name, 0), 0)}
+
+    def has_room(key: tuple[Sequence[tuple[str, int]], str]) -> bool:
+        return any(value and name in freed for name, value in key[0])
+
+    return has_room if freed else ()
+
+
+def _requests_with_room_from_node(event: ClusterEvent) -> Concerned:
+    node = as_node(event.new)
+    offered = [(name, node.allocatable.get(name, 0)) for name in PLAIN]
+
+    def has_room(key: tuple[Sequence[tuple[str, int]], str]) -> bool:
+        # Whether a device class provides the other resources is for the hint to find out.
+        requests = dict(key[0])
+        return key[1] == node.name or all(requests.get(name, 0) <= max(most, 0) for name, most in offered)
+
+    return has_room
 
 
 def _room_from_node(event: ClusterEvent, demand: Demand) -> bool:

@@ -18,6 +18,7 @@ from berth_sdk.errors import SelectorError
 from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     Answer,
+    Concerned,
     DependsOn,
     NoConcern,
     Plugin,
@@ -26,7 +27,7 @@ from berth_sdk.extension_points import (
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
-from berth_sdk.node_selectors import RequiredNodeAffinity
+from berth_sdk.node_selectors import RequiredNodeAffinity, required_stanza
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
@@ -45,6 +46,7 @@ from berth_plugins.pod_topology_spread.score import Preferences
 
 _SPREAD: Final = "spread"
 _PREFERENCES: Final = "preferences"
+_NO_POD: Final = Pod(name="")
 
 
 class PodTopologySpread(Plugin):
@@ -158,6 +160,30 @@ class PodTopologySpread(Plugin):
         """
         preferences = at_once(self._preferences(state, pod, nodes))
         return preferences.normalized(scores, nodes, MAX_NODE_SCORE)
+
+    def hint_keys(self, pod: Pod) -> Sequence[Hashable] | None:
+        """Return (namespace, plan, whether the pod selects nodes whose domains count). None for default
+        constraints, which follow from other objects, too. Raises SelectorError for unreadable constraints.
+        """
+        spec = spec_of(pod)
+        if not spec.get("topologySpreadConstraints"):
+            return None
+        plan = at_once(self._plans.plan(pod, HARD))
+        selects = bool(spec.get("nodeSelector")) or required_stanza(spec) is not None
+        return ((pod.namespace, plan, selects and any(one.honors_affinity for one in plan.constraints)),)
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the plans with a count or a domain that the event may change."""
+        if event.resource == "Node":
+            is_update = event.old is not None and event.new is not None
+            return lambda key: (is_update and key[2]) or _node_may_help(event, key[1])
+        if event.resource != "Pod":
+            return None
+        pods = [as_pod(one) for one in (event.old, event.new) if one is not None]
+        if not all(map(holds_place, pods)):
+            return ()
+        namespace = pods[0].namespace
+        return lambda key: key[0] == namespace and _pod_may_help(event, _NO_POD, key[1])
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if the event may change a count, a domain or the default selector.

@@ -99,6 +99,8 @@ _SIGNED: Final = ("pre_filter", "filter_nodes", "filter", "pre_score", "score_no
 # Methods that have no effect without one of the others.
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "sign_queue": ("pre_enqueue", "queueing_hint"),
+    "hint_keys": ("pre_queueing_hint",),
+    "pre_queueing_hint": ("queueing_hint",),
     "normalize": ("score_nodes", "score"),
     "normalize_placements": ("placement_score",),
     "filter_scenarios": ("filter_nodes", "filter"),

@@ -30,7 +30,7 @@ from berth_sdk.undeclared import Drops, trimmed
 P = TypeVar("P", Pod, QueuedPod)
 NO_SNAPSHOT: Final = "the host has not sent the snapshot yet: read it in a call, not in __init__"
 _IN_A_CALL: Final = "declare them in the class, or read them in a call"
-_ONE_POD: Final = ("pre_enqueue", "sort_key", "sign_spec", "sign_queue")
+_ONE_POD: Final = ("pre_enqueue", "sort_key", "sign_spec", "sign_queue", "hint_keys")
 """The methods with one pod as the only argument."""
 _OVER_NODES: Final = ("pre_filter", "filter_nodes", "pre_score", "score_nodes")
 """The methods with the arguments (state, pod, nodes)."""
@@ -175,6 +175,8 @@ class Declared:
             return lambda first, second: function(pod_of(first), pod_of(second))
         if method == "reconcile":
             return lambda live: function([self.live(one) for one in live])
+        if method == "pre_queueing_hint":
+            return function
         if method == "queueing_hint":
             return function if self.whole_pod else lambda event, pod: function(event, pod.as_summary())
 

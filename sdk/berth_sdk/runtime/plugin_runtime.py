@@ -7,8 +7,8 @@ to be awaited. The plugin's exceptions pass through. The transports name the plu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError, UndeclaredError
 from berth_sdk.events import ClusterEvent
-from berth_sdk.extension_points import Answer
+from berth_sdk.extension_points import Answer, Concerned
 from berth_sdk.handle import Handle
 from berth_sdk.kept.follows import Follows, by_fields
 from berth_sdk.kept.kept_answers import KeptAnswers, Missing, RowColumn, RowColumns, TableAnswers
@@ -51,6 +51,13 @@ from berth_sdk.tables import NodeTable
 T = TypeVar("T")
 
 
+class Narrowing(NamedTuple):
+    """The methods of NarrowingPlugin: `keys_of` is `hint_keys`, `of_event` is `pre_queueing_hint`."""
+
+    keys_of: Callable[[Pod], Collection[Hashable] | None]
+    of_event: Callable[[ClusterEvent], Concerned]
+
+
 class PluginRuntime(GroupRuntime):
     """A plugin instance and its descriptor. Holds no state of a cycle, so calls may overlap."""
 
@@ -74,6 +81,12 @@ class PluginRuntime(GroupRuntime):
         if self.descriptor.signs_queue:
             fields = self.descriptor.sign_fields
             self.sign_queue = self._methods.get("sign_queue") or signing(fields or ())
+        self.narrows: Narrowing | None = None
+        """The methods of NarrowingPlugin; None for a plugin without them, or without `sign_queue`."""
+        if self.sign_queue is not None and self._has("pre_queueing_hint"):
+            self.narrows = Narrowing(
+                self._methods.get("hint_keys", _nothing), self._methods["pre_queueing_hint"]
+            )
         self.kept = KeptAnswers(self.follows, rows=keeps_rows)
 
     # --- the queue ---------------------------------------------------------------------------

@@ -94,3 +94,20 @@ def test_file_that_the_other_version_refuses_is_said(tmp_path: Path, output: str
         shown = check(tmp_path, *flags, text=text)
         assert "kube-scheduler 1.37 cannot use the file:" in shown
         assert 'unknown field "percentageOfPlacementsToScore"' in shown
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        pytest.param("", "name a version", id="empty, as of a variable that is not set"),
+        pytest.param("1.39", "want kube=1.36, kube=1.37 or kube=1.38", id="not known"),
+        pytest.param("1.37.2", "without a patch number", id="a patch"),
+        pytest.param("1.37,1.38", "duplicate version flag", id="two"),
+    ],
+)
+def test_version_that_nothing_can_be_compared_with_is_refused(tmp_path: Path, version: str, why: str) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(FILE)
+    result = CliRunner().invoke(berth, ["check-config", str(file), f"--against={version}"])
+    assert result.exit_code == 2
+    assert why in result.output

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted
-from berth_host.queue.interfaces import DEFERRED, Deferred, GateQuestion, HintQuestion
+from berth_host.queue.interfaces import DEFERRED, Deferred, GateQuestion, HintQuestion, HintVerdict
 from berth_host.queue.queued_pod import QueuedPodInfo, pods_of
 from berth_host.queue.registrations import Registration
-from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType
+from berth_sdk.events import ASSIGNED_POD, TARGET_POD, ActionType, ClusterEvent
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.plugin_runtime import Narrowing
 from berth_sdk.signature import wishes
 from berth_sdk.status import Status
 from hypothesis import given, settings
@@ -59,13 +60,28 @@ def label_gate(question: GateQuestion) -> Status:
     return Status.unresolvable("label") if question.pod.pod.labels.get("gate") else Status.success()
 
 
-def bench_with(*sharing: str) -> QueueBench:
+def of_app(event: ClusterEvent) -> Collection[Hashable] | None:
+    assert isinstance(event.old, Pod)
+    app = event.old.labels.get("app")
+    return None if app == "any" else [app]
+
+
+NARROWS = {
+    "Fit": Narrowing(lambda pod: [pod.labels.get("app")], of_app),
+    "Labels": Narrowing(lambda pod: None if "gate" in pod.labels else (), lambda event: ["a gate"]),
+    "Victims": Narrowing(lambda pod: None, lambda event: ()),
+}
+"""The pods for which `hint` may return True for an event about another pod."""
+
+
+def bench_with(*sharing: str, narrows: bool = False) -> QueueBench:
     return QueueBench(
         Plugins(
             registrations={"Fit": [GONE], "Labels": [LABEL], "Victims": [GONE], "Plain": [NODE]},
             gates={"Victims": victims_gate, "Labels": label_gate},
             hint=hint,
             signs={name: SIGNS[name] for name in sharing},
+            narrows=NARROWS if narrows else {},
         )
     )
 
@@ -108,8 +124,8 @@ STEPS = st.one_of(
 class Life:
     """A queue that gets the same calls as another one."""
 
-    def __init__(self, sharing: tuple[str, ...]) -> None:
-        self.bench = bench_with(*sharing)
+    def __init__(self, sharing: tuple[str, ...], *, narrows: bool = False) -> None:
+        self.bench = bench_with(*sharing, narrows=narrows)
 
     def park(self, pods: list[Waiting]) -> None:
         for name, how in zip(NAMES, pods, strict=False):
@@ -208,6 +224,28 @@ def _records(bench: QueueBench) -> dict[str, tuple[object, ...]]:
         )
         for info in pods_of(bench.queue.places.pool)
     }
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(150), deadline=None)
+@given(pods=st.lists(WAITING, min_size=2, max_size=8), steps=st.lists(STEPS, min_size=1, max_size=12))
+def test_the_same_pods_move_when_plugins_name_the_pods_that_an_event_helps(
+    pods: list[Waiting], steps: list[tuple[Any, ...]]
+) -> None:
+    asked, named = Life(PLUGINS), Life(PLUGINS, narrows=True)
+    for life in (asked, named):
+        life.park(pods)
+    for step in steps:
+        for life in (asked, named):
+            life.step(*step)
+        assert named.bench.active == asked.bench.active
+        assert named.bench.backing_off == asked.bench.backing_off
+        assert _records(named.bench) == _records(asked.bench)
+        assert named.bench.pool == asked.bench.pool
+        for name in ("entered", "rejected", "events"):
+            assert getattr(named.bench.notes, name) == getattr(asked.bench.notes, name), name
+        skipped = Counter(asked.bench.notes.hints) - Counter(named.bench.notes.hints)
+        assert {verdict for *_, verdict in skipped} <= {HintVerdict.SKIP}
 
 
 class Counting:

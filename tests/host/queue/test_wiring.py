@@ -11,9 +11,12 @@ import pytest
 from berth_host.config.default_plugins import EXTENDER
 from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
+from berth_host.queue.interfaces import HintQuestion
+from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import registrations_of
 from berth_host.queue.wiring import QueueWiring
+from berth_sdk.events import ClusterEvent
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -164,3 +167,43 @@ PrioritySort}]}, bind: {enabled: [{name: DefaultBinder}]}}}]\n"
             "storage.k8s.io/csinodes",
             "resource.k8s.io/deviceclasses",
         }
+
+
+GUARDED = {"guarded": "yes"}
+IN_GUARDED = (
+    "inProcess: berth_plugins.taint_toleration:TaintToleration\n"
+    "  scope: {namespaceSelector: {matchLabels: {guarded: 'yes'}}}"
+)
+
+
+@pytest.mark.parametrize(("labels", "want"), [({"guarded": "no"}, "n0"), ({"other": "x"}, "")])
+async def test_pod_whose_namespace_leaves_the_operators_scope_is_tried_again(
+    labels: dict[str, str], want: str
+) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": GUARDED}}
+    objects = [namespace, node("n0", taints=TAINTS)]
+    async with World(objects, configuration=configuration(IN_GUARDED)) as world:
+        await rejected(world)
+        await world.cluster.patch("namespaces", ObjectRef(name="default"), {"metadata": {"labels": labels}})
+        await world.settle()
+        assert world.node_of("web") == want
+
+
+class Outside(Declaring):
+    """A client whose plugin has a scope without pods."""
+
+    is_scoped, is_served = True, False
+
+    def in_scope(self, _pod: Pod) -> bool:
+        return False
+
+    def queueing_hint_at_once(self, event: ClusterEvent, pod: Pod) -> bool:
+        raise AssertionError(f"asked about {pod.key}")
+
+
+def test_hint_about_a_pod_outside_the_scope_is_not_asked() -> None:
+    clients: Any = {"Plugin": Outside("Plugin")}
+    questions = PluginQuestions(ManualClock(), AnswerSink(), set(), unused)
+    event = ClusterEvent(resource="Node", action="add")
+    question = HintQuestion("Plugin", event, Pod(name="web"), 1, "NodeAdd")
+    assert questions.hint(clients)(question) is True

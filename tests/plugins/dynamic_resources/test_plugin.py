@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -401,6 +402,77 @@ async def test_hint_for_changes_of_claims(
 async def test_no_claim_event_helps_while_a_claim_is_missing(ask: Ask) -> None:
     freed = changed(claim("other", allocated=["n1/d0"]), claim("other"))
     assert await ask.hint(plug([]), freed, web("c")) is False
+
+
+def named(event: ClusterEvent, plugged: Plug, pod: Pod) -> bool:
+    """Return True if the plugin names the pod, or all pods, before its hint is called."""
+    plugin = plugin_of(plugged)
+    keys = plugin.pre_queueing_hint(event)
+    assert not callable(keys)
+    return keys is None or bool(set(keys) & set(plugin.hint_keys(pod)))
+
+
+async def helped(plugged: Plug, event: ClusterEvent, pod: Pod) -> bool:
+    answer = plugin_of(plugged).queueing_hint(event, pod)
+    return answer if isinstance(answer, bool) else await answer
+
+
+CLAIM_STATES = [None, *(claim(name, allocated=used) for name in ("c", "own") for used in ([], ["n1/d0"]))]
+CLAIM_EVENTS = [
+    (old, new)
+    for old, new in itertools.product(CLAIM_STATES, CLAIM_STATES)
+    if (old or new) and (not old or not new or old["metadata"]["name"] == new["metadata"]["name"])
+]
+PODS = [web("c"), web("own"), web("c", "own"), web("template"), web("missing"), web()]
+
+
+@pytest.mark.parametrize(("old", "new"), CLAIM_EVENTS)
+async def test_a_pod_that_a_claim_helps_is_named_before_its_hint_is_called(
+    old: dict[str, Any] | None, new: dict[str, Any] | None
+) -> None:
+    event = ClusterEvent(
+        resource="resource.k8s.io/ResourceClaim",
+        action="update" if old and new else "add" if new else "delete",
+        old=KubeObject.of(old) if old else None,
+        new=KubeObject.of(new) if new else None,
+    )
+    plugged = plug([claim("c"), claim("own")])
+    hints = [await helped(plugged, event, pod) for pod in PODS]
+    assert all(named(event, plugged, pod) for pod, helps in zip(PODS, hints, strict=True) if helps)
+    if not any(hints):
+        assert not any(named(event, plugged, pod) for pod in (web("missing"), web()))
+
+
+def test_an_event_about_one_claim_names_its_pods_alone() -> None:
+    plugged = plug([claim("c"), claim("own")])
+    event = changed(None, claim("c"))
+    assert [pod for pod in PODS if named(event, plugged, pod)] == [PODS[0], PODS[2]]
+
+
+@pytest.mark.parametrize(
+    ("claims", "started", "want"),
+    [
+        pytest.param(["c"], {}, None, id="never started"),
+        pytest.param(["c"], {"startTime": "2026-01-01T00:00:00Z"}, (), id="had started"),
+        pytest.param([], {}, (), id="without devices"),
+    ],
+)
+def test_a_deleted_pod_names_all_pods_or_none(
+    claims: list[str], started: dict[str, str], want: tuple[()] | None
+) -> None:
+    gone = pod_with(*claims)
+    gone["spec"]["nodeName"] = "n1"
+    gone["status"] |= started
+    event = ClusterEvent(resource="Pod", action="delete", old=Pod.from_object(gone))
+    assert plugin_of(plug([claim("c")])).pre_queueing_hint(event) == want
+
+
+def test_keys_follow_from_the_names_of_claims() -> None:
+    made = web("template")
+    plugin = plugin_of(plug([]))
+    assert set(plugin.hint_keys(web("c", "own"))) == {("default", "c"), ("default", "own")}
+    assert set(plugin.hint_keys(made)) == {("default", name) for _, name in made.generated_claims if name}
+    assert plugin.sign_queue(web("c")) != plugin.sign_queue(web("own"))
 
 
 @pytest.mark.parametrize(("uid", "want"), [("uid-web", True), ("uid-x", False)])

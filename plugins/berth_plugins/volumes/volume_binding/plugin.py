@@ -14,6 +14,7 @@ from berth_sdk.events import ASSIGNED_POD, ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import (
     Account,
     Answer,
+    Concerned,
     DependsOn,
     NoConcern,
     Plugin,
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 
 from berth_plugins.args.findings import Findings, integer
 from berth_plugins.args.gates import EXACT_HINTS, EXACT_VOLUME_SIZES, is_on
+from berth_plugins.objects.of_events import as_object
 from berth_plugins.volumes.records import (
     CLAIM_EVENT,
     CLAIMS,
@@ -63,6 +65,10 @@ _LONGEST_WAIT_S: Final = 599.0
 """The host allows ten minutes for all rounds of a PreBind. This plugin must report the timeout before
 that.
 """
+
+
+_NO_POD: Final = Pod(name="")
+"""Most hints follow from the event alone."""
 
 
 class VolumeBinding(Plugin):
@@ -232,6 +238,19 @@ class VolumeBinding(Plugin):
     def sign_queue(self, pod: Pod) -> Hashable:
         """Return the wishes of the whole pod: its volumes and its own claims."""
         return wishes(pod)
+
+    def hint_keys(self, pod: Pod) -> Sequence[Hashable]:
+        """Return the pod's claims: (namespace, name)."""
+        return [(pod.namespace, volume.claim) for volume in claim_volumes(pod)]
+
+    def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
+        """Return the claim that the event is about; no claim for an event that helps no pod."""
+        if event.resource == CLAIM_EVENT:
+            claim = as_object(event.new).ref
+            return ((claim.namespace, claim.name),)
+        if event.resource == CSI_DRIVER_EVENT and self._may_help is not may_help:
+            return None  # it matters which volumes a pod has
+        return None if self._may_help(event, _NO_POD) else ()
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if a claim of the pod may need the added or changed object, or another pod gives
