@@ -2,12 +2,12 @@
 In another language, generate the stubs from proto/berth/plugin/v1 and answer the same five calls."""
 # ruff: noqa: D101, N802
 
+import hmac
 import json
 import os
 import sys
 import uuid
 from collections import deque
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,15 +17,18 @@ import berth_sdk.plugin.v1.scheduling_pb2 as scheduling
 import grpc
 from berth_sdk.plugin.v1 import identity_pb2_grpc, scheduling_pb2_grpc
 
-INSTANCE, MAJOR_1 = str(uuid.uuid4()), identity.ContractVersion(major=1)
-HELLO = identity.HandshakeResponse(instance_id=INSTANCE, supported=[MAJOR_1])
+INSTANCE, SECRET = str(uuid.uuid4()), os.environ.get("BERTH_PLUGIN_CREDENTIAL", "").encode()
+ME = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
+ME.depends_on, ME.host_keeps_answers = identity.DEPENDS_ON_NODE, True
+ME.sign_fields.SetInParent()  # no field of the pod counts
+HELLO = identity.HandshakeResponse(instance_id=INSTANCE, plugins=[ME])
+HELLO.supported.add(major=1)
 HELLO.started_at.GetCurrentTime()
 SHUT = common.PluginStatus(code=common.PluginStatus.CODE_UNSCHEDULABLE, reasons=["under maintenance"])
-named: deque[str] = deque(maxlen=64)  # the attachments that a Handshake named
-attached, closed = [""], dict[str, set[str]]()  # by profile
+named, attached, closed = deque[str](maxlen=64), [""], dict[str, set[str]]()  # attachments; nodes by profile
 
 
-def check(who: Any, known: Collection[str], context: grpc.ServicerContext) -> None:
+def check(who: Any, known: Any, context: grpc.ServicerContext) -> None:
     names = {"berth-attachment-id": who.attachment_id, "berth-plugin": getattr(who, "plugin", "")}
     if any(names.get(key, said) != said for key, said in context.invocation_metadata()):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the metadata differs from the message")
@@ -35,14 +38,11 @@ def check(who: Any, known: Collection[str], context: grpc.ServicerContext) -> No
 
 class Identity(identity_pb2_grpc.IdentityServiceServicer):
     def Handshake(self, request: Any, context: Any) -> identity.HandshakeResponse:
+        if not hmac.compare_digest(request.credential.encode() if SECRET else b"", SECRET):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "not the secret of BERTH_PLUGIN_CREDENTIAL")
         named.append(request.attachment_id)
         check(request, named, context)
-        me = identity.PluginDescriptor(name="Maintenance", points=[identity.EXTENSION_POINT_FILTER])
-        me.depends_on, me.host_keeps_answers = identity.DEPENDS_ON_NODE, True
-        me.sign_fields.SetInParent()  # no field of the pod counts
-        answer = identity.HandshakeResponse(plugins=[me])
-        answer.MergeFrom(HELLO)
-        return answer
+        return HELLO
 
     def Configure(self, request: Any, context: Any) -> identity.ConfigureResponse:
         check(request, named, context)

@@ -177,7 +177,9 @@ class ZonalVolumes(Plugin):
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Forget the promise: from now on the pod on its node holds the volume."""
-        self._promises.give_back(state)
+        if self._promises.give_back(state) is not None:
+            # If the pod was deleted before this call, its event came too early to find room in the zone.
+            self.handle.requeue(reason="a volume may be free")
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Take the volume back, and the room."""

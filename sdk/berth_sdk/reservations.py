@@ -27,7 +27,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar, overload
+from contextlib import ExitStack
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
@@ -36,6 +37,16 @@ from berth_sdk.results import LiveReservation
 
 T = TypeVar("T")
 D = TypeVar("D")
+_HOLDER: Final = "berth_sdk.reservations/"
+"""The beginning of the key of a cycle's state under which the `Reservations` of each name is kept."""
+_NAMED: Final = b"\x00R\x01"
+"""The beginning of a token with named values; its last byte is the version of this layout. For each value
+follow the length of the name (1 byte), the name, the length of the value (2 bytes, the high one first), and
+the value.
+"""
+_NAMED_OF_ANY: Final = _NAMED[:2]
+_MOST_NAME: Final = 255
+_MOST_VALUE: Final = 0xFFFF
 
 
 class Reservation(NamedTuple, Generic[T]):
@@ -63,8 +74,9 @@ class Reservations(Generic[T]):
     the pod, unless `read` finds it in what the pod has anyway. Instances of several profiles do not see each
     other's reservations before their pods are bound.
 
-    A plugin has one `Reservations`, and sets no `state.token` itself: the token is the value. A plugin that
-    gives out two kinds of thing holds both in one value, such as a list of both.
+    A plugin sets no `state.token` itself: the token has the values. A plugin that gives out two kinds of
+    thing gives each `Reservations` a name, takes both in `reserve`, and takes them over together with
+    `self.seats.take_over(live, self.ports)`.
     """
 
     def __init__(
@@ -72,6 +84,7 @@ class Reservations(Generic[T]):
         handle: Handle,
         read: Callable[[Pod], T | None] | None = None,
         *,
+        name: str = "",
         per_node: bool = False,
         dump: Callable[[T], bytes] = lambda value: json.dumps(value).encode(),
         load: Callable[[bytes], T] = json.loads,
@@ -80,11 +93,19 @@ class Reservations(Generic[T]):
         nothing from the end of their cycle on, and no snapshot is read. `per_node` True: only pods on the
         same node compete, as for GPUs.
 
-        `dump`, `load`: a value as the cycle's token, of at most 4096 bytes, and back; JSON by default. `load`
-        raises ValueError for a token that it cannot read.
+        `name`: tells several `Reservations` of a plugin apart, in the token too, so a later version of the
+        plugin keeps the name. At most 255 bytes; without a name, the token is the value alone.
+
+        `dump`, `load`: a value as bytes of the cycle's token, which has at most 4096 bytes, and back; JSON by
+        default. `load` raises ValueError for bytes that it cannot read.
+
+        Raises ValueError for a name that is too long.
         """
+        if len(name.encode()) > _MOST_NAME:
+            raise ValueError(f"name: must have at most {_MOST_NAME} bytes, but has {len(name.encode())}")
         self._handle = handle
         self._read = read
+        self._name = name
         self._per_node = per_node
         self._dump = dump
         self._load = load
@@ -132,7 +153,7 @@ class Reservations(Generic[T]):
         `choose`: gets the values in use, and returns a free one; None: nothing is free, and nothing is held.
         Calls of `choose` never overlap. It must not call the handle or these reservations. Returns the value;
         the same one again for a cycle that holds one. Raises ValueError if the cycle holds a value on another
-        node, and the errors of `handle.snapshot` and of `choose`.
+        node or in other reservations of this name, and the errors of `handle.snapshot` and of `choose`.
         """
         on_nodes = self._on_nodes(node_name)
         with self._lock:
@@ -147,7 +168,8 @@ class Reservations(Generic[T]):
                 return known.value
             value = choose(self._used(on_nodes, node_name))
             if value is not None:
-                state.token = self._dump(value)
+                self._claim_name(state)
+                state.token = _with_value(state.token, self._name, self._dump(value))
                 self._hold(state, value, pod, node_name)
         return value
 
@@ -160,29 +182,65 @@ class Reservations(Generic[T]):
             ended = self._held.pop(state.cycle_id, None)
         return None if ended is None else ended.value
 
-    def take_over(self, live: Iterable[LiveReservation]) -> list[LiveReservation]:
+    def take_over(self, live: Iterable[LiveReservation], *others: Reservations[Any]) -> list[LiveReservation]:
         """Hold what the cycles in `live` hold, by their tokens, and nothing else. For `reconcile`.
 
-        A cycle without a token holds nothing. Returns the reservations whose token `load` cannot read, for
-        `reconcile` to return. Raises other errors of `load`; what is held is then as before.
+        `others`: the plugin's other `Reservations`, which do the same. A cycle of which one cannot read its
+        value is held by none. A cycle without a value holds nothing. Returns the reservations that cannot be
+        read, for `reconcile` to return. Raises other errors of `load`; what is held is then as before.
         """
-        lost: list[LiveReservation] = []
-        with self._lock:
-            kept: dict[str, Reservation[T]] = {}
-            loaded: list[tuple[LiveReservation, T]] = []
-            for one in live:
-                known = self._held.get(one.state.cycle_id)
-                if known is not None:
-                    kept[one.state.cycle_id] = known
-                elif one.state.token is not None:
-                    try:
-                        loaded.append((one, self._load(one.state.token)))
-                    except ValueError:
-                        lost.append(one)
-            self._held = kept
-            for one, value in loaded:
-                self._hold(one.state, value, one.pod, one.node_name)
-        return lost
+        listed = list(live)
+        every = (self, *others)
+        with ExitStack() as locks:
+            for one in sorted(every, key=id):
+                locks.enter_context(one._lock)
+            read = [one._read_tokens(listed) for one in every]
+            lost = set[str]().union(*(unread for _, unread in read))
+            for one, (values, _) in zip(every, read, strict=True):
+                one._hold_alone([item for item in listed if item.state.cycle_id not in lost], values)
+        return [item for item in listed if item.state.cycle_id in lost]
+
+    def _read_tokens(self, live: Iterable[LiveReservation]) -> tuple[dict[str, T], set[str]]:
+        """Return the values of cycles that are not known here, and the cycles whose value cannot be read."""
+        values: dict[str, T] = {}
+        lost: set[str] = set()
+        for item in live:
+            cycle_id = item.state.cycle_id
+            if cycle_id in self._held or item.state.token is None:
+                continue
+            try:
+                raw = _values_of(item.state.token).get(self._name)
+                if raw is not None:
+                    values[cycle_id] = self._load(raw)
+            except ValueError:
+                lost.add(cycle_id)
+        return values, lost
+
+    def _hold_alone(self, live: Iterable[LiveReservation], values: Mapping[str, T]) -> None:
+        """Hold what these cycles hold already, and their new values; nothing else."""
+        known, self._held = self._held, {}
+        for item in live:
+            cycle_id = item.state.cycle_id
+            if cycle_id in known:
+                self._held[cycle_id] = known[cycle_id]
+            elif cycle_id in values:
+                self._hold(item.state, values[cycle_id], item.pod, item.node_name)
+
+    def _claim_name(self, state: CycleState) -> None:
+        """Note in the cycle's state that its value of this name is held here. Raises ValueError if another
+        `Reservations` of the plugin holds one.
+        """
+        key = f"{_HOLDER}{self._name}"
+        holder = state.get(key)
+        if holder is self:
+            return
+        if holder is not None and holder._handle is self._handle and state.cycle_id in holder:
+            named = f"the name {self._name!r}" if self._name else "no name"
+            raise ValueError(
+                f"two Reservations of this plugin have {named}, so their values would replace each other in"
+                " the cycle's token: give each a name of its own, as in Reservations(handle, name='seats')"
+            )
+        state.write(key, self)
 
     def _hold(self, state: CycleState, value: T, pod: Pod, node_name: str) -> None:
         self._held[state.cycle_id] = Reservation(value, pod.on_node(node_name))
@@ -209,3 +267,45 @@ class Reservations(Generic[T]):
         promised = {one.pod.uid for one in held}
         bound = [value for uid, value in on_nodes.items() if uid not in promised]
         return bound + [one.value for one in held]
+
+
+def _with_value(token: bytes | None, name: str, value: bytes) -> bytes:
+    """Return a token with one more value. A value without a name that stands alone is the token itself.
+
+    Raises ValueError for a value that no token can hold.
+    """
+    values = {} if token is None else _values_of(token)
+    values[name] = value
+    if list(values) == [""] and not value.startswith(_NAMED_OF_ANY):
+        return value
+    parts = [_NAMED]
+    for each, held in values.items():
+        raw = each.encode()
+        if len(held) > _MOST_VALUE:
+            raise ValueError(f"the value has {len(held)} bytes; a token has at most 4096")
+        parts += [bytes([len(raw)]), raw, len(held).to_bytes(2, "big"), held]
+    return b"".join(parts)
+
+
+def _values_of(token: bytes) -> dict[str, bytes]:
+    """Return the values in a token by name. Raises ValueError for a layout of a later version."""
+    if not token.startswith(_NAMED_OF_ANY):
+        return {"": token}
+    if not token.startswith(_NAMED):
+        raise ValueError(f"the token has the layout {token[2:3]!r}, and this version reads {_NAMED[2:]!r}")
+    values: dict[str, bytes] = {}
+    at = len(_NAMED)
+    while at < len(token):
+        name, at = _part(token, at, 1)
+        value, at = _part(token, at, 2)
+        values[name.decode()] = value
+    return values
+
+
+def _part(token: bytes, at: int, width: int) -> tuple[bytes, int]:
+    """Return the part of a token at an offset, and the offset behind it. `width`: the bytes of its length."""
+    begin = at + width
+    end = begin + int.from_bytes(token[at:begin], "big")
+    if end > len(token):
+        raise ValueError("the token ends in the middle of a value")
+    return token[begin:end], end

@@ -2,6 +2,7 @@
 
     make conformance-examples
     make conformance-examples LANGUAGES="go typescript"
+    TIME_FACTOR=4 make conformance-examples    # on a slow or busy machine: the kit waits longer
 
 Prints a line for each language: `go: conformant, 57 passed, 0 failed`. The counts are those of all programs
 of the language. Each simulation must place the same pods on the same nodes as with the first language,
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import socketserver
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -50,75 +54,153 @@ INSTEAD_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "FreeCpu": ("NodeResourcesFit", "NodeResourcesBalancedAllocation"),
 }
 """The default plugins that would decide before a plugin does."""
+_SECRET: Final = "the secret of the examples"
 _WAIT_S: Final = 60
 
 
-@contextmanager
-def serving(words: list[str], endpoint: str = "") -> Iterator[str]:
-    """Start a plugin as a host starts a child, and end it. Yields the address that it printed.
+class Served:
+    """A plugin that runs as a host's child does. `address`: as it printed it; the same after a restart.
 
-    `endpoint`: where it listens; empty: at a socket of its own.
+    `endpoint`: where it listens. `secret`: what it expects of its host; empty: nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
-        environment = {
+
+    def __init__(self, words: Sequence[str], endpoint: str, secret: str, log: Path) -> None:
+        self._words = list(words)
+        self._environment = {
             **os.environ,
-            "BERTH_PLUGIN_ENDPOINT": endpoint or f"unix://{folder}/plugin.sock",
+            "BERTH_PLUGIN_ENDPOINT": endpoint,
             "BERTH_PLUGIN_COOKIE": "conformance",
+            "BERTH_PLUGIN_CREDENTIAL": secret,
         }
-        log = Path(folder) / "log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                words,
-                env=environment,
+        self._log = log
+        self._process = self._started()
+        self.address = self._answered()
+
+    def _started(self) -> subprocess.Popen[str]:
+        with self._log.open("a") as errors:
+            return subprocess.Popen(
+                self._words,
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
-        assert process.stdin is not None and process.stdout is not None
+
+    def _answered(self) -> str:
+        """Return the address in the line that the plugin prints. Raises LanguageError."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise LanguageError(
+                f"{' '.join(self._words)} ended with exit code {code} before it served:"
+                f" {self._log.read_text(errors='replace').strip()}"
+            )
+        address: str = json.loads(line)["address"]
+        return address
+
+    def restart(self) -> None:
+        """Kill the process, and start another one, which serves at the same address."""
+        self._process.kill()
+        self._process.communicate()
+        self._process = self._started()
+        self._answered()
+
+    def stop(self) -> None:
+        """Close standard input, with which a child ends. Raises LanguageError if it does not end."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
         try:
-            line = process.stdout.readline()
-            if not line:
-                raise LanguageError(
-                    f"{' '.join(words)} ended with exit code {process.wait()} before it served"
-                )
-            yield json.loads(line)["address"]
+            self._process.wait(_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise LanguageError(
+                f"{' '.join(self._words)} did not end when its standard input closed"
+            ) from None
         finally:
-            process.stdin.close()
+            self._process.stdout.close()
+
+
+@contextmanager
+def serving(words: Sequence[str], endpoint: str = "", secret: str = "") -> Iterator[Served]:
+    """Start a plugin as a host starts a child, and end it.
+
+    `endpoint`: where it listens; empty: at a socket of its own. `secret`: what it expects of its host.
+    """
+    with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
+        served = Served(words, endpoint or f"unix://{folder}/plugin.sock", secret, Path(folder) / "log")
+        try:
+            yield served
+        finally:
+            served.stop()
+
+
+@contextmanager
+def restarted_by(served: Served, folder: Path) -> Iterator[str]:
+    """Yield a command that restarts the plugin. The command ends when the new process serves."""
+
+    class Requests(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
             try:
-                process.wait(_WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise LanguageError(f"{' '.join(words)} did not end when its standard input closed") from None
-            finally:
-                process.stdout.close()
+                served.restart()
+            except LanguageError as err:
+                self.wfile.write(str(err).encode())
+
+    path = str(folder / "restart.sock")
+    ask = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+        " sys.exit(s.makefile().read() or 0)"
+    )
+    with socketserver.UnixStreamServer(path, Requests) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield shlex.join([sys.executable, "-S", "-c", ask, path])
+        finally:
+            server.shutdown()
+            thread.join()
 
 
-def kit(words: list[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conformance kit's report about a plugin."""
-    with serving(words) as address:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "berth_sdk",
-                "conformance",
-                address,
-                "--json",
-                "--args",
-                json.dumps(arguments),
-                "--pod",
-                json.dumps(POD),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+def kit(words: Sequence[str], *options: str) -> dict[str, Any]:
+    """Return the conformance kit's report about a plugin, which expects a secret and is restarted.
+
+    `options`: more options of the kit.
+    """
+    with tempfile.TemporaryDirectory(prefix="berth-conformance-") as folder:
+        secret = Path(folder) / "secret"
+        secret.write_text(_SECRET)
+        with serving(words, secret=_SECRET) as served, restarted_by(served, Path(folder)) as restart:
+            factor = os.environ.get("TIME_FACTOR", "1")
+            given = [
+                "--credential-file",
+                str(secret),
+                "--restart",
+                restart,
+                "--time-factor",
+                factor,
+                *options,
+            ]
+            done = subprocess.run(
+                [sys.executable, "-m", "berth_sdk", "conformance", served.address, "--json", *given],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         raise LanguageError(f"the kit broke (exit code {done.returncode}):\n{done.stderr.strip()}") from None
     return report
+
+
+def skipped_for_options(report: Mapping[str, Any]) -> list[str]:
+    """Return the cases of a report that were skipped although `kit` gives the option that they need."""
+    return [
+        case["id"]
+        for case in report["cases"]
+        if case["result"] == "skip" and case["needs"] in ("--restart", "--credential-file")
+    ]
 
 
 def configuration(plugin: str, words: list[str]) -> str:
@@ -196,7 +278,7 @@ def examined(name: str, reference: dict[str, dict[str, str]]) -> tuple[str, list
     passed, failed, wrong = 0, 0, []
     for program in LANGUAGES[name].programs:
         plugin, words = PLUGINS[program], command(name, program)
-        report = kit(words, ARGUMENTS[plugin])
+        report = kit(words, "--args", json.dumps(ARGUMENTS[plugin]), "--pod", json.dumps(POD))
         passed += report["passed"]
         failed += report["failed"]
         wrong += [
@@ -204,6 +286,7 @@ def examined(name: str, reference: dict[str, dict[str, str]]) -> tuple[str, list
             for case in report["cases"]
             if case["result"] == "fail"
         ]
+        wrong += [f"{name} {program}: {case} was skipped" for case in skipped_for_options(report)]
         if plugin not in reference:
             first = next(iter(LANGUAGES))
             reference[plugin] = placements(plugin, command(first, program))

@@ -85,7 +85,7 @@ def test_plugins_conform_and_place_pods_as_those_in_python(name: str) -> None:
     assert wrong == []
     assert re.fullmatch(rf"{name}: conformant, [1-9]\d* passed, 0 failed", line)
     for program in LANGUAGES[name].programs:
-        with conformance.serving(command(name, program), "127.0.0.1:0") as address:
-            host, _, port = address.rpartition(":")
+        with conformance.serving(command(name, program), "127.0.0.1:0") as served:
+            host, _, port = served.address.rpartition(":")
             assert host == "127.0.0.1"
             assert int(port) > 0

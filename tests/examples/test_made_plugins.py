@@ -54,14 +54,8 @@ CASES = [
 
 def kit(words: list[str], folder: Path) -> dict[str, object]:
     """Return the report of the conformance kit about a program, which is started in the folder."""
-    with conformance.serving(["env", "-C", str(folder), *words]) as address:
-        done = subprocess.run(
-            [sys.executable, "-m", "berth_sdk", "conformance", address, "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    report: dict[str, object] = json.loads(done.stdout)
+    report: dict[str, object] = conformance.kit(["env", "-C", str(folder), *words])
+    assert conformance.skipped_for_options(report) == []
     return report
 
 

@@ -218,3 +218,36 @@ def test_malformed_size_is_refused(tmp_path: Path, size: str, says: str) -> None
 def test_malformed_arguments_are_refused(tmp_path: Path, args: dict[str, Any], says: str) -> None:
     with pytest.raises(PluginArgsError, match=says):
         host_with(tmp_path, **args)
+
+
+async def test_pod_gets_the_room_of_one_that_was_deleted_before_its_post_bind(tmp_path: Path) -> None:
+    handles: list[Any] = []
+
+    class Kept(zonal.ZonalVolumes):  # type: ignore[misc]  # the example is loaded by its path
+        def __init__(self, args: Any, handle: Any) -> None:
+            super().__init__(args, handle)
+            handles.append(handle)
+
+    host = PluginHost(
+        Kept,
+        {"root": str(tmp_path), "capacity": {"zone-a": "2Mi"}},
+        nodes=[make_node("a", labels={ZONE: "zone-a"})],
+    )
+    first, second = (
+        host.attempt(make_pod(name, uid=f"uid-{name}", annotations={zonal.SIZE: "2Mi"}))
+        for name in ("first", "second")
+    )
+    plain = host.attempt(make_pod("plain"))
+    assert plain.place("a").is_success
+    (handle,) = handles
+    assert handle.requeues == []  # a pod without a volume gives nothing back
+    with host.hold_snapshot():
+        first.pre_filter()
+        assert first.place("a").is_success
+        host.remove_pod(first.pod)
+        second.pre_filter()
+        assert "too little room" in second.filter("a")["a"].message
+        assert handle.requeues == []
+    assert [one.reason for one in handle.requeues] == ["a volume may be free"]
+    second.pre_filter()
+    assert second.filter("a")["a"].is_success

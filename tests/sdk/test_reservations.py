@@ -11,7 +11,7 @@ from berth_sdk.testing import Attempt, PluginHost, make_node, make_pod
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from support.seats import SEAT, Seats, SeatsWithPostBind, seat_of
+from support.seats import SEAT, Seats, SeatsAndLockers, SeatsWithPostBind, seat_of
 from support.tiers import examples
 
 
@@ -172,6 +172,108 @@ def test_threads_that_take_at_once_get_different_seats() -> None:
     for thread in threads:
         thread.join(10)
     assert sorted(seat for seat in got if seat is not None) == list(range(40))
+
+
+# --- several in one plugin --------------------------------------------------------------------------------
+
+
+def lockers_of(host: PluginHost) -> Reservations[str]:
+    plugin: Any = host.runtime.plugin
+    lockers: Reservations[str] = plugin.lockers
+    return lockers
+
+
+def after_restart(attempt: Attempt, node_name: str, token: bytes | None = None) -> LiveReservation:
+    """Return the reservation of an attempt as an instance gets it that never saw the cycle."""
+    state = CycleState(attempt.state.cycle_id, plugin="SeatsAndLockers")
+    state.token = token if token is not None else attempt.state.token
+    return LiveReservation(state=state, pod=make_pod(attempt.pod.name), node_name=node_name)
+
+
+def test_reservations_of_two_names_share_a_token_and_both_come_back() -> None:
+    before, after = a_host(SeatsAndLockers, seats=2), a_host(SeatsAndLockers, seats=2)
+    first, second = before.attempt(make_pod("first")), before.attempt(make_pod("second"))
+    assert first.reserve("n1").is_success
+    assert second.reserve("n2").is_success
+    live = [after_restart(first, "n1"), after_restart(second, "n2")]
+    assert after.runtime.reconcile(live) == frozenset()
+    assert [(one.value, one.pod.node_name) for _, one in held_by(after).items()] == [(0, "n1"), (1, "n2")]
+    assert [one.value for _, one in lockers_of(after).items()] == ["locker-1", "locker-0"]
+    assert not after.attempt(make_pod("third")).reserve("n1").is_success
+
+
+def test_cycle_of_which_one_value_cannot_be_read_is_held_by_none() -> None:
+    host = a_host(SeatsAndLockers, seats=2)
+    kept, torn = host.attempt(make_pod("kept")), host.attempt(make_pod("torn"))
+    assert kept.reserve("n1").is_success
+    assert torn.reserve("n1").is_success
+    token = torn.state.token
+    assert token is not None
+    after = a_host(SeatsAndLockers, seats=2)
+    unreadable = after_restart(torn, "n1", token.replace(b'"locker-', b"!locker-"))
+    assert after.runtime.reconcile([after_restart(kept, "n1"), unreadable]) == frozenset(
+        {torn.state.cycle_id}
+    )
+    assert [one.value for _, one in held_by(after).items()] == [0]
+    assert [one.value for _, one in lockers_of(after).items()] == ["locker-1"]
+
+
+@pytest.mark.parametrize("cut", [1, 9, -1, -9])
+def test_token_that_was_cut_is_named_as_unknown(cut: int) -> None:
+    host = a_host(SeatsAndLockers)
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success
+    token = attempt.state.token
+    assert token is not None
+    after = a_host(SeatsAndLockers)
+    # The first bytes alone are a value without a name, which nobody here reads.
+    lost = frozenset({attempt.state.cycle_id} if cut != 1 else ())
+    assert after.runtime.reconcile([after_restart(attempt, "n1", token[:cut])]) == lost
+    assert len(held_by(after)) == len(lockers_of(after)) == 0
+
+
+def test_token_of_a_later_layout_is_named_as_unknown() -> None:
+    after = a_host(SeatsAndLockers)
+    attempt = after.attempt(make_pod("web"))
+    live = [after_restart(attempt, "n1", b"\x00R\x02later")]
+    assert after.runtime.reconcile(live) == frozenset({attempt.state.cycle_id})
+
+
+def test_token_of_one_reservations_without_a_name_is_the_value() -> None:
+    host = a_host()
+    attempt = host.attempt(make_pod("web"))
+    assert attempt.reserve("n1").is_success
+    assert attempt.state.token == b"0"
+
+
+@pytest.mark.parametrize("raw", [b"", b"0", b"\x00R\x01", b"\x00R\x07", b"\x00" * 300])
+def test_any_bytes_come_back_as_a_value_without_a_name(raw: bytes) -> None:
+    plugin: Any = a_host().runtime.plugin
+    one = Reservations[bytes](plugin.handle, dump=bytes, load=bytes)
+    state = CycleState("cycle", plugin="Seats")
+    assert one.take(state, make_pod("web"), "n1", lambda used: raw) == raw
+    other = Reservations[bytes](plugin.handle, dump=bytes, load=bytes)
+    assert other.take_over([LiveReservation(state=state, pod=make_pod("web"), node_name="n1")]) == []
+    assert other["cycle"].value == raw
+
+
+@pytest.mark.parametrize(("name", "told"), [("", "no name"), ("seats", "the name 'seats'")])
+def test_two_reservations_of_one_name_are_refused_with_the_cure(name: str, told: str) -> None:
+    plugin: Any = a_host().runtime.plugin
+    one, other = (Reservations[int](plugin.handle, name=name) for _ in range(2))
+    state = CycleState("cycle", plugin="Seats")
+    assert one.take(state, make_pod("web"), "n1", lambda used: 1) == 1
+    with pytest.raises(ValueError, match=f"two Reservations of this plugin have {told}.*name='seats'"):
+        other.take(state, make_pod("web"), "n1", lambda used: 2)
+    assert len(other) == 0
+    one.give_back(state)
+    assert other.take(state, make_pod("web"), "n1", lambda used: 2) == 2
+
+
+def test_name_of_more_bytes_than_a_token_can_tell_is_refused() -> None:
+    plugin: Any = a_host().runtime.plugin
+    with pytest.raises(ValueError, match="name: must have at most 255 bytes, but has 256"):
+        Reservations(plugin.handle, name="x" * 256)
 
 
 class SeatsAreGivenOnce(RuleBasedStateMachine):

@@ -87,3 +87,26 @@ class SeatsOfServer(SeatsWithPostBind):
     def _read(self) -> int:
         with urlopen(self._server, timeout=2) as answer:
             return int(json.load(answer))
+
+
+class SeatsAndLockers(SeatsWithPostBind):
+    """Gives each pod a seat, and one of as many lockers, the highest first. Both are in one token."""
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        super().__init__(args, handle)
+        self.held = Reservations(handle, seat_of, name="seats")
+        self.lockers = Reservations[str](handle, name="lockers")
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        answer = super().reserve(state, pod, node_name)
+        if answer.is_success:
+            free = {f"locker-{number}" for number in range(self.count)}
+            self.lockers.take(state, pod, node_name, lambda used: max(free.difference(used), default=None))
+        return answer
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        super().unreserve(state, pod, node_name)
+        self.lockers.give_back(state)
+
+    def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
+        return self.held.take_over(live, self.lockers)

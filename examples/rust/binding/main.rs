@@ -242,6 +242,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         name: NAME.into(),
         points: points.map(i32::from).to_vec(),
         handle_client: true,
+        // No call comes about a pod with neither annotation. The methods read them all the same: a host may ask about
+        // more.
+        scope: Some(PodScope {
+            terms: vec![PodScopeTerm {
+                annotation_keys: vec!["slots.example.com/use".into(), "slots.example.com/wait".into()],
+                ..Default::default()
+            }],
+        }),
         ..Default::default()
     };
     let plugin = Slots::default();

@@ -138,6 +138,8 @@ const me = PluginDescriptor.fromPartial({
     ExtensionPoint.EXTENSION_POINT_POST_BIND,
   ],
   handleClient: true,
+  // No call comes about a pod with neither annotation. The methods read them all the same: a host may ask about more.
+  scope: { terms: [{ annotationKeys: ["slots.example.com/use", "slots.example.com/wait"] }] },
 });
 
 await serve(

@@ -66,6 +66,7 @@ def document(report: Report) -> dict[str, Any]:
                 "level": one.case.level,
                 "result": one.result,
                 "detail": one.detail,
+                "needs": one.needs,
             }
             for one in report.results
         ],

@@ -154,3 +154,46 @@ async def test_instance_of_each_profile_takes_over_its_own_reservations_after_a_
             assert not world.host.reservations().get("SeatsWithPostBind")
     finally:
         await process.kill()
+
+
+@pytest.mark.slow
+async def test_both_reservations_of_a_plugin_come_back_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_S", 0.05)
+    monkeypatch.setattr(retrying, "MAX_S", 0.1)
+    process = PluginProcess(tmp_path / "p.sock", "support.seats:SeatsAndLockers")
+    where = f"endpoint: {process.endpoint}"
+    text = configuration("SeatsAndLockers", "reserve preBind postBind", where)
+    scheduler, own = yaml.safe_load_all(text.replace("seats: 1", "seats: 3"))
+    scheduler["profiles"][0]["plugins"]["permit"] = {"enabled": [{"name": "Hold"}]}
+    nodes = [node("n0"), node("n1")]
+    try:
+        await process.start()
+        async with World(nodes, [Hold], configuration=yaml.safe_dump_all([scheduler, own])) as world:
+
+            async def reserved(name: str) -> bytes:
+                world.server.create(pod(name, labels={"hold": "yes"}))
+                await until(lambda: name in {one.pod.name for one in world.host.binding.attempts()})
+                (attempt,) = [one for one in world.host.binding.attempts() if one.pod.name == name]
+                return attempt.state("SeatsAndLockers").token or b""
+
+            first = await reserved("first")
+            assert b"0" in first
+            assert b"locker-2" in first
+            before = world.host.attachments.recoveries
+            await process.kill()
+            await process.start()
+            await until(lambda: world.host.attachments.recoveries > before)
+            # An instance that had lost either one would give it again.
+            second = await reserved("second")
+            assert b"locker-1" in second
+            for waiting in world.host.waiting_pods.list("Hold"):
+                world.host.waiting_pods.allow("Hold", waiting.pod.uid, waiting.cycle_id)
+            await world.settle()
+            seats = {
+                item.ref.name: item.get("metadata.annotations")[SEAT] for item in world.server.list("pods")
+            }
+            assert seats == {"first": "0", "second": "1"}
+    finally:
+        await process.kill()

@@ -118,7 +118,7 @@ def test_json_has_every_case_and_the_numbers(
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["endpoint", "plugin", "points", "cases", "passed", "failed", "skipped"]
     assert (found["endpoint"], found["plugin"], found["points"]) == (address, "Kit", ["permit"])
-    assert all(list(one) == ["id", "point", "level", "result", "detail"] for one in found["cases"])
+    assert all(list(one) == ["id", "point", "level", "result", "detail", "needs"] for one in found["cases"])
     assert len(found["cases"]) == found["passed"] + found["failed"] + found["skipped"]
     assert {one["level"] for one in found["cases"]} == {"core", "binding"}
     suite = ElementTree.parse(junit).getroot()[0]

@@ -267,6 +267,10 @@ public final class Slots extends SchedulingServiceGrpc.SchedulingServiceImplBase
         .addPoints(ExtensionPoint.EXTENSION_POINT_PRE_BIND)
         .addPoints(ExtensionPoint.EXTENSION_POINT_POST_BIND)
         .setHandleClient(true)
+        // No call comes about a pod with neither annotation. The methods read them all the same: a host may ask
+        // about more.
+        .setScope(PodScope.newBuilder().addTerms(
+            PodScopeTerm.newBuilder().addAllAnnotationKeys(List.of("slots.example.com/use", "slots.example.com/wait"))))
         .build();
     Slots plugin = new Slots();
     Plugin.serve(me, plugin::configure, plugin, plugin.new State());
