@@ -76,6 +76,9 @@ class SpecReads:
             for path in self.paths:
                 _add(self._tree, path.split("."))
 
+    def __repr__(self) -> str:
+        return "ALL_OF_SPEC" if self.paths is None else f"SpecReads({list(self.paths)})"
+
     @classmethod
     def of(cls, needs: Iterable[Iterable[Need] | None]) -> SpecReads:
         """Return the reads of a profile's plugins, by the needs of each. None: a plugin whose needs are not
