@@ -148,16 +148,17 @@ def test_malformed_pod_group_of_coscheduling_names_the_field() -> None:
 @pytest.mark.parametrize(
     ("reads", "key"),
     [
-        ({}, ""),
-        ({"coscheduling": True}, "podgroup.scheduling.x-k8s.io/web/nginx"),
-        ({"groups": True}, "podgroup/web/train"),
-        ({"groups": True, "coscheduling": True}, "podgroup/web/train"),
+        ((False, False), ""),
+        ((False, True), "podgroup.scheduling.x-k8s.io/web/nginx"),
+        ((True, False), "podgroup/web/train"),
+        ((True, True), "podgroup/web/train"),
     ],
     ids=["neither", "label", "field", "the field comes first"],
 )
-def test_group_of_a_pod_by_label_and_by_field(reads: dict[str, bool], key: str) -> None:
+def test_group_of_a_pod_by_label_and_by_field(reads: tuple[bool, bool], key: str) -> None:
     pod = {
         "metadata": {"name": "p", "namespace": "web", "labels": {"scheduling.x-k8s.io/pod-group": "nginx"}},
         "spec": {"schedulingGroup": {"podGroupName": "train"}},
     }
-    assert Pod.from_object(pod, **reads).group_key == key
+    groups, coscheduling_labels = reads
+    assert Pod.from_object(pod, groups=groups, coscheduling=coscheduling_labels).group_key == key
