@@ -13,11 +13,12 @@ import base64
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,16 +78,27 @@ def chromium(*, shell_first: bool = False) -> Iterator[str]:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "HOME": folder},
+                process_group=0,
             )
         try:
             yield _address(process, Path(folder) / "DevToolsActivePort", log)
         finally:
-            process.terminate()
-            try:
-                process.wait(_START_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End Chromium with what it started.
+
+    The group gets the signals, not the process: Debian's command of the headless shell is a shell script that
+    waits for the program.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_START_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _address(process: subprocess.Popen[bytes], file: Path, log: Path) -> str:
