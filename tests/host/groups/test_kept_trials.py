@@ -1,6 +1,7 @@
-"""Trials of gangs in racks whose outcomes are kept: a host that keeps them does what one does that asks every
-plugin about every member in every rack, whatever happens between two gangs. A test breaks each rule by which
-a kept trial ends, and sees that the two hosts then differ.
+"""Trials of gangs in racks whose outcomes are kept, and plugins' answers that are kept within trials: a host
+that keeps them does what one does that asks every plugin about every member in every rack, whatever happens
+between two gangs. A test breaks each rule by which a kept trial or answer ends, and sees that the two hosts
+then differ.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
 import pytest
+from berth_host.framework.kept import keep_answers
+from berth_host.framework.kept.keep_answers import KeepAnswers
+from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.merged_scores import MergedScores
+from berth_host.framework.kept.merged_verdicts import MergedVerdicts
 from berth_host.groups import kept_trials
 from berth_host.groups.kept_trials import KeptTrials
 from berth_host.groups.placements import Placements
+from berth_host.groups.schedule_group import GroupScheduler
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NodeColumn, Plugin
 from berth_sdk.kube_object import ObjectRef
@@ -21,6 +28,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField
 from berth_sdk.pod_group import Assignment, GroupView, Placement
 from berth_sdk.status import Status
+from berth_sdk.tables import NodeTable
 from berth_sdk.tables.node_view import NodeView
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +46,7 @@ Deed = tuple[Any, ...]
 def rack_node(number: int, *, cpu: str = "3", rack: int | None = None, **more: Any) -> dict[str, Any]:
     made = node(f"n{number}", cpu=cpu, **more)
     where = number % RACKS if rack is None else rack
-    made["metadata"].setdefault("labels", {})["rack"] = f"r{where}"
+    made["metadata"].setdefault("labels", {}).update(rack=f"r{where}", half=f"h{number % 2}")
     return made
 
 
@@ -63,10 +71,32 @@ class Ranked(Plugin):
         return 100 - int(placement.nodes.pod_count.sum()) - len(assignments)
 
 
+class Largest(Plugin):
+    """Refuses nodes that are smaller than the largest node of the rack. The answers differ by rack."""
+
+    depends_on = DependsOn.NODES
+    sign_fields: Sequence[PodField] | None = ()
+    needs = (Need.nodes(),)
+    begun: ClassVar[int] = 0
+    judged: ClassVar[int] = 0
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
+        type(self).begun += 1
+        state.write("most", int(nodes.allocatable("cpu").max()))
+
+    def filter(self, state: CycleState, pod: Pod, node: NodeView) -> Status | None:
+        type(self).judged += 1
+        is_small = node.allocatable["cpu"] < state.read("most")
+        return Status.unschedulable("a larger node is there") if is_small else None
+
+
 class Racks:
     """The same cluster on two hosts, with kept answers and without."""
 
-    def __init__(self, plugins: Sequence[type] = (), emulated_version: str = "") -> None:
+    def __init__(
+        self, plugins: Sequence[type] = (), emulated_version: str = "", *, keeps_trials: bool = True
+    ) -> None:
+        self._keeps_trials = keeps_trials
         self.worlds = [
             grouped(
                 [rack_node(i) for i in range(NODES)],
@@ -93,6 +123,8 @@ class Racks:
             return begin_again(one, cycle, branch, parent)
 
         patch.setattr(Placements, "_choose_without_kept", noted)
+        if not self._keeps_trials:
+            patch.setattr(GroupScheduler, "_kept_trials", lambda self, profile: None)
         for world in self.worlds:
             await self._stack.enter_async_context(world)
         return self
@@ -118,10 +150,11 @@ class Racks:
         assert kept == asked, deed
         assert not self.begun_again, deed
 
-    def gang(self, size: int, least: int, cpu: int, *, label: str = "") -> None:
+    def gang(self, size: int, least: int, cpu: int, key: str = "rack", *, label: str = "") -> None:
         name = f"g{len(self.groups)}"
         self.groups.append(name)
-        self._groups_to_come.append(pod_group(name, least=min(least, size), **IN_A_RACK))
+        together: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": key}]}}
+        self._groups_to_come.append(pod_group(name, least=min(least, size), **together))
         for world in self.worlds:
             for i in range(size):
                 made = member(f"{name}-{i}", name, cpu=str(cpu))
@@ -154,6 +187,13 @@ class Racks:
                 world.server.delete("nodes", ref)
             world.server.create(raw)
 
+    def resize(self, number: int, cpu: int) -> None:
+        """Change the size of a node, which keeps its slot."""
+        amounts = {"capacity": {"cpu": str(cpu)}, "allocatable": {"cpu": str(cpu)}}
+        for world in self.worlds:
+            ref = ObjectRef(name=f"n{number % NODES}")
+            world.server.patch("nodes", ref, {"status": amounts}, subresource="status")
+
     def shown(self, world: World) -> Any:
         """Return what the host has done so far."""
         pods = {one.ref.name for one in world.server.list("pods")}
@@ -167,12 +207,19 @@ class Racks:
         } | {name: message_of(world, name) for name in sorted(pods)}
 
 
-GANGS = st.tuples(st.just("gang"), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2))
+GANGS = st.tuples(
+    st.just("gang"),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.sampled_from(["rack", "rack", "half"]),
+)
 DEEDS = st.one_of(
     GANGS,
     GANGS,
     st.tuples(st.just("end"), st.integers(0, 9)),
     st.tuples(st.just("single"), st.integers(0, NODES - 1)),
+    st.tuples(st.just("resize"), st.integers(0, NODES - 1), st.integers(1, 4)),
     st.tuples(
         st.just("node"),
         st.integers(0, NODES - 1),
@@ -185,12 +232,15 @@ DEEDS = st.one_of(
 
 @given(
     deeds=st.lists(DEEDS, min_size=3, max_size=9),
-    ranked=st.booleans(),
+    plugins=st.lists(st.sampled_from([Ranked, Largest]), unique=True),
+    keeps_trials=st.booleans(),
     version=st.sampled_from(["1.37", "1.38"]),
 )
 @settings(max_examples=examples(60), deadline=None)
-async def test_kept_trials_change_nothing(deeds: list[Deed], ranked: bool, version: str) -> None:
-    async with Racks([Ranked] if ranked else [], version) as racks:
+async def test_kept_trials_and_answers_within_trials_change_nothing(
+    deeds: list[Deed], plugins: list[type], keeps_trials: bool, version: str
+) -> None:
+    async with Racks(plugins, version, keeps_trials=keeps_trials) as racks:
         for deed in deeds:
             await racks.act(deed)
 
@@ -286,3 +336,113 @@ async def test_the_same_deeds_with_all_rules_end_alike() -> None:
     async with Racks() as racks:
         for deed in FULL:
             await racks.act(deed)
+
+
+# --- answers within trials -----------------------------------------------------------------------------
+
+
+def _racks_share_states(patch: pytest.MonkeyPatch) -> None:
+    in_placement = MergedAnswers.in_placement
+    patch.setattr(
+        MergedAnswers, "in_placement", lambda self, nodes: in_placement(self, NodeTable(nodes.columns))
+    )
+
+
+def _states_outlive_nodes(patch: pytest.MonkeyPatch) -> None:
+    caught_up = MergedAnswers.catch_up
+
+    def catch_up(self: Any, columns: Any) -> None:
+        kept = self._placements.copy()
+        caught_up(self, columns)
+        self._placements.update(kept)
+
+    patch.setattr(MergedAnswers, "catch_up", catch_up)
+
+
+def _no_row_is_asked_about_again(patch: pytest.MonkeyPatch) -> None:
+    for kept in (MergedVerdicts, MergedScores):
+        patch.setattr(kept, "forget", lambda self, moved, node_moved: None)
+
+
+def _all_answers_are_those_of_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(keep_answers, "_judges_alike_in_placements", lambda client: True)
+
+
+def _all_members_are_of_a_kind(patch: pytest.MonkeyPatch) -> None:
+    known_for = KeepAnswers._known_for  # noqa: SLF001
+
+    def known(self: Any, key: Any, nodes: NodeTable) -> Any:
+        return known_for(self, key if nodes.is_whole else "one", nodes)
+
+    patch.setattr(KeepAnswers, "_known_for", known)
+
+
+WITHIN: list[Deed] = [
+    ("node", 1, 2, 1, False),
+    ("node", 2, 4, 2, False),
+    ("gang", 3, 3, 1),
+    ("gang", 3, 3, 1),
+    ("gang", 3, 3, 2),
+    ("node", 4, 1, 1, False),
+    ("gang", 2, 2, 1),
+    ("node", 4, 4, 1, False),
+    ("gang", 2, 2, 2),
+    ("gang", 2, 2, 1, "half"),
+    ("gang", 3, 3, 1),
+    ("gang", 2, 2, 1, "half"),
+    ("gang", 4, 4, 1),
+]
+ONE_RACK: list[Deed] = [
+    *[("node", number, 3, number % RACKS, True) for number in (0, 2, 3, 5, 6)],
+    ("gang", 2, 2, 1),
+    ("resize", 4, 4),
+    ("gang", 2, 2, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "deeds"),
+    [
+        (None, WITHIN),
+        (None, ONE_RACK),
+        (_racks_share_states, WITHIN),
+        (_states_outlive_nodes, ONE_RACK),
+        (_no_row_is_asked_about_again, WITHIN),
+        (_all_answers_are_those_of_rows, WITHIN),
+        (_all_members_are_of_a_kind, WITHIN),
+    ],
+)
+async def test_without_a_rule_of_answers_within_trials_the_hosts_differ(
+    mutant: Callable[[pytest.MonkeyPatch], None] | None, deeds: list[Deed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        async with Racks([Largest], keeps_trials=False) as racks:
+            for deed in deeds:
+                await racks.act(deed)
+
+    if mutant is None:
+        await act()
+        return
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, IndexError)):
+        await act()
+
+
+async def test_members_in_a_rack_share_answers_within_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupScheduler, "_kept_trials", lambda self, profile: None)
+    asked: list[tuple[int, int]] = []
+    for keeps in (True, False):
+        world = grouped([rack_node(i) for i in range(NODES)], [Largest], gates=TOPOLOGY, keep_answers=keeps)
+        async with world:
+            for name in ("g0", "g1"):
+                Largest.begun = Largest.judged = 0
+                world.server.create(pod_group(name, least=3, **IN_A_RACK))
+                for i in range(3):
+                    world.server.create(member(f"{name}-{i}", name))
+                await world.settle()
+                assert len(nodes_of(world, name)) == 3
+        asked.append((Largest.begun, Largest.judged))
+    # PreFilter is kept by rack. Filter is not: such a plugin takes what it knows of all Nodes from there.
+    (begun, judged), (begun_by_all, judged_by_all) = asked
+    assert (begun, begun_by_all) == (0, 3 * RACKS)
+    assert judged == judged_by_all

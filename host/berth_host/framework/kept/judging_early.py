@@ -17,7 +17,7 @@ from berth_sdk.status import Verdicts
 
 from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import Rows, candidates
-from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.merged_answers import AnswersAboutNodes
 from berth_host.framework.kept.merged_verdicts import ask_rows
 from berth_host.framework.score_table import WeightedPlugin
 from berth_host.model.node_statuses import NodeStatuses
@@ -30,7 +30,7 @@ async def judge_early(
     judges: Clients,
     clients: Clients,
     pre_score: tuple[PluginClient, ...],
-    known: MergedAnswers,
+    known: AnswersAboutNodes,
     cycle: Cycle,
     statuses: NodeStatuses,
     rows: Rows,
@@ -103,7 +103,7 @@ def _may_be_asked_more(client: PluginClient) -> bool:
 
 
 async def _here(
-    known: MergedAnswers,
+    known: AnswersAboutNodes,
     judges: Clients,
     scorers: tuple[WeightedPlugin, ...],
     cycle: Cycle,
@@ -130,7 +130,7 @@ def _of_both(statuses: NodeStatuses, left: Rows, elsewhere: NodeStatuses) -> Row
 
 
 def _scorers(
-    known: MergedAnswers, clients: Clients, pre_score: tuple[PluginClient, ...], cycle: Cycle
+    known: AnswersAboutNodes, clients: Clients, pre_score: tuple[PluginClient, ...], cycle: Cycle
 ) -> tuple[WeightedPlugin, ...]:
     """Return the in-process plugins that share scores with equal pods; none if PreScore has to be asked.
 

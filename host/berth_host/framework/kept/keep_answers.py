@@ -2,6 +2,7 @@
 
     first pod of a kind              answers by plugin and signature (`plugin_answers`)
     next pod, equal for all plugins  merged verdicts and summed scores as well (`merged_answers`)
+    member of a group in a placement, from the second equal one on: merged verdicts and summed scores alone
 
 No answer ends after a time: changes of the tables end answers. The answers of a served plugin are kept if it
 declares what they follow from (`PluginClient.follows`). They end with its instance: all is kept anew when
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
-from berth_sdk.extension_points import ExtensionPoint, NoConcern
+from berth_sdk.extension_points import DependsOn, ExtensionPoint, NoConcern
 from berth_sdk.kept.follows import BySignature, Follows, JointVersions, concern
 from berth_sdk.pod import Pod
 from berth_sdk.results import PreFilterResult
@@ -27,10 +28,10 @@ from berth_host.attempt.cycle import Cycle
 from berth_host.framework.answers import AskEveryone
 from berth_host.framework.filtering import PreFiltering, Rows, candidates, nominated_pass, passed_by
 from berth_host.framework.kept.judging_early import judge_early
-from berth_host.framework.kept.merged_answers import MergedAnswers
+from berth_host.framework.kept.merged_answers import AnswersAboutNodes, InPlacement, MergedAnswers
 from berth_host.framework.kept.one_step import Clients, OneStep, Skips
 from berth_host.framework.kept.plugin_answers import OwnVerdicts, PluginAnswers, SignatureAnswers
-from berth_host.framework.kept.signing import Signers
+from berth_host.framework.kept.signing import OF_PODS, Signers
 from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import (
     ScoreRoles,
@@ -83,7 +84,7 @@ class KeptForPod:
         memories: Mapping[str, PluginAnswers],
         nodes: NodeTable,
         merged: frozenset[str],
-        known: MergedAnswers | None,
+        known: AnswersAboutNodes | None,
         served: Instances,
     ) -> None:
         self.signatures = signatures
@@ -101,6 +102,10 @@ class KeptForPod:
         memory = self._memories.get(plugin)
         return memory if memory is not None and memory.signer.by_row else None
 
+    def column_memory(self, plugin: str) -> PluginAnswers | None:
+        """Return the same as `memory`, if the plugin's own columns are kept."""
+        return self.memory(plugin)
+
     def answers(self, plugin: str) -> SignatureAnswers | None:
         """Return the plugin's answers about equal pods; None if none are kept."""
         answers = self._by_plugin.get(plugin)
@@ -114,7 +119,7 @@ class KeptForPod:
 
     def own_verdicts(self, plugin: str, nodes: NodeTable) -> OwnVerdicts | None:
         """Return the plugin's kept verdicts on `nodes`; None: none are kept, and all rows are asked about."""
-        memory = self.memory(plugin)
+        memory = self.column_memory(plugin)
         answers = None if memory is None else self.answers(plugin)
         return None if memory is None or answers is None else memory.own_verdicts(answers, nodes)
 
@@ -128,6 +133,41 @@ class KeptForPod:
     def skips(self, plugin: str, *points: NoConcern) -> bool:
         """Return True if the plugin signed that it has no concern at one of these points."""
         return concern(self.signatures.get(plugin)) in points
+
+
+class KeptInPlacement(KeptForPod):
+    """The kept answers that hold for a member of a group in one placement. No column is kept of a plugin
+    whose answers are not merged: it is asked about each member.
+    """
+
+    __slots__ = ("_here",)
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Hashable],
+        memories: Mapping[str, PluginAnswers],
+        nodes: NodeTable,
+        merged: frozenset[str],
+        known: InPlacement,
+        served: Instances,
+    ) -> None:
+        super().__init__(signatures, memories, nodes, merged, known, served)
+        self._here = known
+
+    def answers(self, plugin: str) -> SignatureAnswers | None:
+        """Return the plugin's answers at PreFilter and PreScore about equal pods in this placement."""
+        answers = self._by_plugin.get(plugin)
+        if answers is None and plugin in self._memories:
+            try:
+                answers = self._here.of_plugin(plugin, self.signatures[plugin])
+            except Exception:  # noqa: BLE001 (a class of the plugin's own that cannot be compared)
+                answers = SignatureAnswers()
+            self._by_plugin[plugin] = answers
+        return answers
+
+    def column_memory(self, plugin: str) -> None:
+        """Return None: no plugin's own columns are kept."""
+        return
 
 
 class KeepAnswers:
@@ -144,6 +184,8 @@ class KeepAnswers:
         clients = {item.client.name: item.client for items in plugins.values() for item in items}
         self._clients = tuple(clients.values())
         self._served = tuple([client for client in self._clients if client.is_served])
+        self._serves_pods = any(not OF_PODS.isdisjoint(client.descriptor.points) for client in self._served)
+        """True if a served plugin is asked about the nodes of a pod."""
         self._everyone = AskEveryone()
         self._begin_anew(self._instances())
 
@@ -159,6 +201,9 @@ class KeepAnswers:
         self._signers = Signers(self._clients)
         self.by_row = frozenset(signer.name for signer in self._signers.all if signer.merges)
         self._by_row_in_order = tuple(sorted(self.by_row))
+        self._in_placements = frozenset(
+            [one.name for one in self._signers.all if one.merges and _judges_alike_in_placements(one.client)]
+        )
         self._memories = {signer.name: PluginAnswers(signer) for signer in self._signers.all if signer.keeps}
         follows = {name: one.signer.follows for name, one in self._memories.items()}
         by_row = {name for name, one in self._memories.items() if one.signer.by_row}
@@ -170,7 +215,7 @@ class KeepAnswers:
         self._versions_of_others = JointVersions(self._others.values())
         self._others_then: tuple[int, ...] = ()
         self._signed_at: dict[str, tuple[int, ...]] = {}
-        self._split: tuple[Clients, Clients, Clients] = ((), (), ())
+        self._split: dict[frozenset[str], tuple[Clients, Clients, Clients]] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
         """The hashes of keys seen once. Two keys with one hash: the second is kept one pod early."""
         self._known: BySignature[MergedAnswers] = BySignature(MOST_KNOWN)
@@ -189,7 +234,9 @@ class KeepAnswers:
                 self._begin_anew(instances)
             if not all(client.is_asked_in(cycle) for client in self._kept_served):
                 return None
-        if not self._memories or not nodes.is_whole or not nodes.is_snapshot:
+        if not self._memories or not nodes.is_snapshot:
+            return None
+        if not nodes.is_whole and (cycle.trial is None or cycle.nominated or self._serves_pods):
             return None
         # Another table's slots are other nodes.
         if self._known.as_of((nodes.columns.identity, self._versions_of_rows.read())):
@@ -203,10 +250,18 @@ class KeepAnswers:
         cycle.signed_at = self._signed_at
         signatures, key = self._signers.sign(cycle.pod, nodes)
         cycle.signatures = signatures
+        if not nodes.is_whole:
+            # With merged answers of their own: other plugins have a part in them.
+            key = _IN_PLACEMENT, key
         try:
             known = self._known_for(key, nodes)
         except Exception:  # noqa: BLE001 (as in `KeptForPod.answers`)
             known = None
+        if not nodes.is_whole:
+            if known is None:
+                return None
+            here = known.in_placement(nodes)
+            return KeptInPlacement(signatures, self._memories, nodes, self._in_placements, here, self._at)
         return KeptForPod(signatures, self._memories, nodes, self.by_row, known, self._at)
 
     def row_signature(self, clients: Clients, pod: Pod, nodes: NodeTable) -> Hashable | None:
@@ -271,16 +326,17 @@ class KeepAnswers:
         # A new map: cycles that are under way keep theirs.
         self._signed_at = {name: follows.versions() for name, follows in self._others.items()}
 
-    def split(self, clients: Clients) -> tuple[Clients, Clients]:
-        """Return (the first plugins whose verdicts are merged, the rest).
+    def split(self, clients: Clients, merged: frozenset[str]) -> tuple[Clients, Clients]:
+        """Return (the first plugins whose verdicts are merged, the rest). `merged`: as in `KeptForPod`.
 
         A plugin after one that is not merged is not merged either: its rejection must not hide an earlier
         one.
         """
-        if self._split[0] is not clients:
-            count = next((i for i, one in enumerate(clients) if one.name not in self.by_row), len(clients))
-            self._split = clients, clients[:count], clients[count:]
-        return self._split[1], self._split[2]
+        known = self._split.get(merged)
+        if known is None or known[0] is not clients:
+            count = next((i for i, one in enumerate(clients) if one.name not in merged), len(clients))
+            known = self._split[merged] = clients, clients[:count], clients[count:]
+        return known[1], known[2]
 
     # --- PreFilter ---------------------------------------------------------------------------------
 
@@ -385,7 +441,7 @@ class KeepAnswers:
             if nominated:
                 rows = await nominated_pass(clients, cycle, statuses, rows, nominated)
         else:
-            shared, others = self.split(clients)
+            shared, others = self.split(clients, kept.merged)
             if nominated:
                 if several:
                     rows = await known.crowded.first_pass(
@@ -436,7 +492,7 @@ class KeepAnswers:
         known = kept.known
         roles = None if known is None else known.roles
         if roles is None or not roles.fit(score, cycle):
-            roles = ScoreRoles.of(score, cycle, self.by_row)
+            roles = ScoreRoles.of(score, cycle, kept.merged)
             if known is not None:
                 known.roles = roles
                 known.scores.recorded.forget()
@@ -479,7 +535,7 @@ class KeepAnswers:
     def _ask_score(
         self, client: PluginClient, kept: KeptForPod, cycle: Cycle, nodes: NodeTable
     ) -> Coroutine[Any, Any, ScoreOutcome]:
-        memory, answers = kept.memory(client.name), kept.answers(client.name)
+        memory, answers = kept.column_memory(client.name), kept.answers(client.name)
         if memory is not None and answers is not None:
             return memory.score(answers, cycle, nodes)
         return client.score(cycle, nodes)
@@ -552,6 +608,18 @@ class KeepAnswers:
             answers.pre_score = status
 
 
+def _judges_alike_in_placements(client: PluginClient) -> bool:
+    """Return True if the plugin's answer about a row is the same in each placement that the row is in.
+
+    A plugin whose answers follow from all Nodes may take these from PreFilter and PreScore, which get the
+    nodes of the placement.
+    """
+    descriptor = client.descriptor
+    return descriptor.depends_on is not DependsOn.NODES or _BEFORE_ROWS.isdisjoint(descriptor.points)
+
+
+_IN_PLACEMENT: Final = "in a placement"
+_BEFORE_ROWS: Final = frozenset({ExtensionPoint.PRE_FILTER, ExtensionPoint.PRE_SCORE})
 _NOT_SCORED: Final = (NoConcern.SCORE, NoConcern.CYCLE)
 _NOT_FILTERED: Final = (NoConcern.FILTER, NoConcern.CYCLE, NoConcern.NEUTRAL)
 _LASTING: Final = (NoConcern.CYCLE, NoConcern.NEUTRAL)

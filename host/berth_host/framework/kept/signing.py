@@ -43,7 +43,7 @@ _KEPT_POINTS: Final = frozenset(
         ExtensionPoint.POD_GROUP_POST_FILTER,
     }
 )
-_OF_PODS: Final = frozenset(
+OF_PODS: Final = frozenset(
     {ExtensionPoint.PRE_FILTER, ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE}
 )
 """The points whose answers are kept by pod and row."""
@@ -63,7 +63,7 @@ def keeps_by_row(client: PluginClient) -> bool:
         and descriptor.normalization is not ScoreNormalization.RPC
         and not descriptor.reads_shared
         and _KEPT_POINTS.issuperset(descriptor.points)
-        and not _OF_PODS.isdisjoint(descriptor.points)
+        and not OF_PODS.isdisjoint(descriptor.points)
     )
 
 
