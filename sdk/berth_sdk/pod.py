@@ -7,7 +7,7 @@ fields follow the contract's `PodSummary`. Other fields are in `Pod.object`, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, cast
 
@@ -30,6 +30,8 @@ COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 """The label of a member of coscheduling's PodGroup; its value is the group's name."""
 _EMPTY: Final[Mapping[str, Any]] = {}
 _NOT_READ: Final = PodAffinity()
+# The class of parsed JSON comes first: an abstract one is asked for much longer.
+_MAPS: Final = (dict, Mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +260,9 @@ class Pod:
 
         `raw`: the object as parsed JSON; `from_object` reports what is malformed.
         """
-        if not isinstance(raw, Mapping) or not isinstance(spec := raw.get("spec"), Mapping):
+        if not isinstance(raw, _MAPS) or not isinstance(spec := raw.get("spec"), _MAPS):
             return None
-        if not PodAffinity.is_long(spec) and not any(len(items) > MANY for items in _containers(spec)):
+        if not _has_many_containers(spec) and not PodAffinity.is_long(spec):
             return None
         metadata = raw.get("metadata")
         namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
@@ -291,7 +293,7 @@ class Pod:
         status = mapping(raw, "status")
         node_name = spec.get("nodeName") or ""
         try:
-            if reads is not ALL_OF_SPEC and any(len(listed) > MANY for listed in _containers(spec)):
+            if reads is not ALL_OF_SPEC and _has_many_containers(spec):
                 reads = ALL_OF_SPEC  # what `long_parts` has read
             read = PodSpec.of(
                 spec,
@@ -355,16 +357,18 @@ def _scheduling_group(spec: Mapping[str, Any]) -> str:
     return name
 
 
-def _containers(spec: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    """Yield the lists of containers, and of their ports."""
-    for key in ("containers", "initContainers"):
-        listed = spec.get(key)
-        if isinstance(listed, list):
-            yield listed
-            for one in listed[:MANY]:
-                ports = one.get("ports") if isinstance(one, Mapping) else None
-                if isinstance(ports, list):
-                    yield ports
+def _has_many_containers(spec: Mapping[str, Any]) -> bool:
+    """Return True if a spec, which may be malformed, has more than MANY containers, or ports of one."""
+    for listed in (spec.get("containers"), spec.get("initContainers")):
+        if not isinstance(listed, list):
+            continue
+        if len(listed) > MANY:
+            return True
+        for one in listed:
+            ports = one.get("ports") if isinstance(one, _MAPS) else None
+            if isinstance(ports, list) and len(ports) > MANY:
+                return True
+    return False
 
 
 def _read_ahead(spec: Mapping[str, Any], namespace: str) -> Work[Any]:

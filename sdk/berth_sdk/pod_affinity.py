@@ -89,7 +89,7 @@ class PodAffinity:
         >>> PodAffinity.of_spec(spec, "shop").required[0].matches("shop", {"app": "db"}, {})
         True
         """
-        return at_once(PodAffinity.read(spec, namespace))
+        return at_once(PodAffinity.read(spec, namespace)) if spec.get("affinity") else None
 
     @staticmethod
     def read(spec: Mapping[str, Any], namespace: str) -> Work[PodAffinity | None]:
@@ -115,6 +115,8 @@ class PodAffinity:
     @staticmethod
     def is_long(spec: Mapping[str, Any]) -> bool:
         """Return True if the terms of a spec, which may be malformed, have more than MANY parts."""
+        if not spec.get("affinity"):
+            return False
         count = 0
         affinity = _part(spec, "affinity")
         for stanza in (_part(affinity, "podAffinity"), _part(affinity, "podAntiAffinity")):

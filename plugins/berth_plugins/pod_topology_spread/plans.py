@@ -163,10 +163,18 @@ class Plans:
         """
         spec = spec_of(pod)
         own = spec.get("topologySpreadConstraints") or ()
+        selector: LabelSelector | None = None
+        if not own:
+            selector = self._default_selector(pod, (HARD, SOFT))
+            if selector is None:
+                return _NOTHING, _NOTHING
         if (isinstance(own, Sequence) and len(own) > MANY_CONSTRAINTS) or many_conditions(
             spec, MANY_CONSTRAINTS
         ):
             return None
+        if selector is not None:
+            hard, soft = (self._of_defaults(pod, spec, action, selector) for action in (HARD, SOFT))
+            return at_once(hard), at_once(soft)
         return at_once(self.plan(pod, HARD)), at_once(self.plan(pod, SOFT))
 
     def plan(self, pod: Pod, action: str) -> Work[Plan]:
@@ -178,13 +186,23 @@ class Plans:
         spec = spec_of(pod)
         if spec.get("topologySpreadConstraints"):
             return (yield from self._of_own(self._own_key(pod, spec), pod, spec, action))
-        return (yield from self._of_defaults(pod, spec, action))
+        selector = self._default_selector(pod, (action,))
+        return _NOTHING if selector is None else (yield from self._of_defaults(pod, spec, action, selector))
 
     def has_defaults(self, pod: Pod, action: str) -> bool:
         """Return True when default constraints with `whenUnsatisfiable: action` apply to `pod`, provided that
         its default selector selects pods. Raises ObjectError for a pod without its object.
         """
         return bool(self._defaults.constraints[action]) and not spec_of(pod).get("topologySpreadConstraints")
+
+    def _default_selector(self, pod: Pod, actions: Sequence[str]) -> LabelSelector | None:
+        """Return the selector of a pod's default constraints; None: none with one of `actions` applies to
+        the pod.
+        """
+        if not any(map(self._defaults.constraints.get, actions)):
+            return None
+        selector = self._selectors.selector(pod)
+        return None if selector.is_empty else selector
 
     def _own_key(self, pod: Pod, spec: Mapping[str, Any]) -> Hashable:
         # Only these labels become part of a constraint. `_of_kind` tests which pods a constraint selects.
@@ -201,11 +219,10 @@ class Plans:
             self._kinds.move_to_end((action, key))
         return self._of_kind(kind, pod)
 
-    def _of_defaults(self, pod: Pod, spec: Mapping[str, Any], action: str) -> Work[Plan]:
+    def _of_defaults(
+        self, pod: Pod, spec: Mapping[str, Any], action: str, selector: LabelSelector
+    ) -> Work[Plan]:
         if not self._defaults.constraints[action]:
-            return _NOTHING
-        selector = self._selectors.selector(pod)
-        if selector.is_empty:
             return _NOTHING
         requires_all = not self._defaults.of_system
         key = (of_spec(pod), pod.namespace, action, selector)
