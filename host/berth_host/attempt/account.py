@@ -41,6 +41,8 @@ class Account:
     @property
     def omissions(self) -> list[str]:
         """One sentence for each plugin without whose answer the cycle went on, and each reason for it."""
+        if not self.left_out:
+            return []
         return [
             f'without plugin "{plugin}" at {", ".join(calls)}: it {why}'
             for (plugin, why), calls in self.left_out.items()

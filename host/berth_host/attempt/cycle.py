@@ -234,6 +234,8 @@ class Cycle(CycleRecord):
         """Return the pods (`namespace/name`) that plugins want in activeQ now; each is returned once."""
         shared = self.shared.values
         taken: list[str] = []
+        if not shared:
+            return taken
         for key in [key for key in shared if key.endswith(f"/{PODS_TO_ACTIVATE}")]:
             taken.extend(read_pods_to_activate(shared.pop(key)))
         return taken

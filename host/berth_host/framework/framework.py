@@ -132,7 +132,8 @@ class Framework:
             client.end_cycle(cycle, outcome)
         if outcome is CycleEnd.BOUND:
             for client in self._reserving:
-                client.end_cycle(cycle, outcome)
+                if client.name in cycle.parts:  # else nothing of the cycle reached the plugin
+                    client.end_cycle(cycle, outcome)
 
     def awaits_end(self, cycle: Cycle) -> tuple[str, ...]:
         """Return the plugins that may hold something for the pod of a cycle until they are told that it is
