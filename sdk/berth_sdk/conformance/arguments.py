@@ -25,6 +25,8 @@ from berth_sdk.conformance.host import (
     skipped,
 )
 from berth_sdk.conformance.reserving import live, reserves
+from berth_sdk.conformance.same import simulated
+from berth_sdk.conformance.scheduling import simulates
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 
 OTHER: Final = "kit-other-profile"
@@ -54,8 +56,10 @@ def _others(value: Any) -> Iterator[Any]:
 
 
 def others_of(args: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return other arguments that the plugin may accept."""
-    made = [{**(args or {}), key: other} for key, value in (args or {}).items() for other in _others(value)]
+    """Return other arguments that the plugin may accept; first those in which every argument is another."""
+    firsts = {key: next(_others(value), value) for key, value in (args or {}).items()}
+    made = [firsts] if len(firsts) > 1 else []
+    made += [{**(args or {}), key: other} for key, value in (args or {}).items() for other in _others(value)]
     return made[:_MOST]
 
 
@@ -76,6 +80,8 @@ def shown(host: Host, profile: str = PROFILE) -> Answers:
     """Return what shows the arguments of a profile: answers up to Score, and how many pods are granted."""
     pods = around(host, host.world.nodes[1], host.world.nodes[3])
     found = answers(host, pods, profile=profile)
+    if simulates(host.subject):
+        found |= simulated(host, pods[0], profile)
     found["pods that are granted"] = str(granted(host, profile))
     return found
 
@@ -221,6 +227,32 @@ def _profiles(host: Host) -> None:
                     f"with two profiles, a call of the profile {profile} is not answered by its arguments"
                     f" {json.dumps(args[profile])}: {found}"
                 )
+
+
+@case(
+    "configure.replaces",
+    "core",
+    "A second Configure of an attachment, with other arguments, replaces the first.",
+    _shows,
+)
+def _replaces(host: Host) -> None:
+    mine = host.target.args
+    if mine is None:
+        raise skipped("the kit makes other arguments of those that it is given with --args")
+    alone = shown(host)
+    other, others_alone = _another(host, alone)
+    if other is None:
+        raise skipped(
+            "the plugin answers alike with all other arguments that the kit makes of those of --args"
+        )
+    for args, wanted in ((mine, alone), (other, others_alone)):
+        host.args = {PROFILE: args}
+        host.configure(host.attachment_id)
+        if found := difference(wanted, shown(host)):
+            raise BrokenError(
+                f"after a second Configure with the arguments {json.dumps(args)} the plugin does not answer"
+                f" by them: {found}"
+            )
 
 
 @case(

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import grpc
 
 from berth_sdk.conformance.answers import sized
-from berth_sdk.conformance.case import BrokenError, SkippedError, case
+from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case
 from berth_sdk.conformance.host import PROFILE, CallError, Cycle, Host, new_id, skipped
 from berth_sdk.conformance.reserving import live, reserve_again, reserves, unreserve, unreserve_request
 from berth_sdk.conformance.way import Way, lacking
 from berth_sdk.conformance.world import GI, Resident, WorldNode
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from berth_sdk.plugin.v1 import state_pb2
 
@@ -202,7 +204,7 @@ def _no_stays(host: Host) -> None:
 @case(
     "unreserve.frees-one",
     "binding",
-    "Unreserve frees what its own cycle holds, once; of a strange or earlier cycle it frees nothing.",
+    "Unreserve frees what its own cycle holds, once; of a strange, refused or earlier cycle, nothing.",
     reserves,
 )
 def _frees_one(host: Host) -> None:
@@ -212,6 +214,9 @@ def _frees_one(host: Host) -> None:
     for _ in range(3):
         unreserve(host, stranger)
     still_no(holding, "after Unreserve of a cycle that never was")
+    if (refused := holding.refused) is not None:
+        unreserve(host, refused)
+        still_no(holding, "after Unreserve of a cycle whose Reserve it had refused")
     gone = holding.held[0]
     holding.give_back(gone)
     for _ in range(2):
@@ -279,6 +284,87 @@ def _post_bind_once(host: Host) -> None:
         raise BrokenError("PostBind of one cycle that comes three times frees more than that cycle held")
 
 
+@case(
+    "reserve.bound",
+    "binding",
+    "PostBind, or CycleEnd with BOUND, ends each reservation that it names; then the pods alone count, once.",
+    reserves,
+)
+def _bound(host: Host) -> None:
+    holding, count = filled(host)
+    bound, holding.held, holding.refused = holding.held, [], None
+    _tell_bound(host, bound)
+    how = "PostBind" if host.subject.has("POST_BIND") else "CycleEnd with BOUND"
+    found = holding.fill(count + 1)
+    if holding.refused is not None and found not in (0, count):
+        raise BrokenError(
+            f"after {how} of {count} pods, which are still on their node, the plugin grants {found} more: it"
+            " counts a pod twice, or not each of them"
+        )
+    if holding.held:
+        holding.give_back(*holding.held)
+    if not _counts_pods(host.subject):
+        return  # what the plugin knows of pods that are bound, the kit does not see
+    for cycle in bound:
+        holding.forget(cycle)
+    grants(holding, count, f"after {how} of {count} pods, which then left their node")
+
+
+def _counts_pods(subject: Subject) -> bool:
+    need = identity.DeclaredNeed
+    return bool(subject.kinds & {need.KIND_POD_SUMMARY, need.KIND_POD_OBJECT})
+
+
+def _tell_bound(host: Host, bound: Sequence[Cycle]) -> None:
+    """Tell the plugin that the pods of these cycles are bound."""
+    plugin, attachment_id = host.subject.plugin.name, host.attachment_id
+    if host.subject.has("POST_BIND"):
+        request = scheduling.PostBindRequest(plugin=plugin, attachment_id=attachment_id)
+        for cycle in bound:
+            assert cycle.reserved_on is not None
+            request.items.add(
+                cycle_id=cycle.id,
+                pod=cycle.pod.ref,
+                node_name=cycle.reserved_on.name,
+                plugin_token=cycle.token,
+                profile=cycle.profile,
+            )
+        host.call("PostBind", request)
+        return
+    ended = [pb.CycleEnd(cycle_id=cycle.id, outcome=pb.CycleEnd.OUTCOME_BOUND) for cycle in bound]
+    try:
+        host.call(
+            "EndCycles",
+            scheduling.EndCyclesRequest(plugin=plugin, ended=ended, attachment_id=attachment_id),
+        )
+    except CallError as err:
+        if err.code is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        raise skipped("the plugin does not offer EndCycles, which is allowed") from None
+
+
+@case(
+    "drain.holds",
+    "binding",
+    "Drain ends no reservation: the host may come back.",
+    reserves,
+)
+def _drained(host: Host) -> None:
+    holding, _ = filled(host)
+    request = identity.DrainRequest(attachment_id=host.attachment_id, reason="the kit stops for a while")
+    request.grace.FromSeconds(1)
+    host.call("Drain", request, 2.0)
+    with suppress(CallError):  # after Drain no new cycle comes, so it may refuse one
+        still_no(holding, "after Drain")
+    first = holding.held[0]
+    again = reserve_again(host, first)
+    if again.ctx.status.code != Code.CODE_SUCCESS:
+        raise BrokenError(
+            f"after Drain, a duplicate of a Reserve gets {Code.Code.Name(again.ctx.status.code)}; the first"
+            " answer was CODE_SUCCESS"
+        )
+
+
 # --- Reconcile ----------------------------------------------------------------------------------------------
 
 
@@ -320,7 +406,7 @@ def _pages(host: Host) -> None:
 @case(
     "reconcile.unfinished",
     "binding",
-    "A list whose last page never comes releases nothing.",
+    "A list whose last page never comes releases nothing, and is no part of the next list.",
     reserves,
 )
 def _unfinished(host: Host) -> None:
@@ -336,6 +422,30 @@ def _unfinished(host: Host) -> None:
             if err.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise
         still_no(holding, "after a Reconcile whose last page never came")
+    gone = holding.held[0]
+    _listed(host, [[one for one in holding.listed() if one.cycle_id != gone.id]])
+    holding.forget(gone)
+    grants(holding, 1, "after a list that leaves out a reservation which a list without its end had named")
+
+
+@case(
+    "reconcile.late-reserve",
+    "binding",
+    "A Reserve that arrives after its cycle was released by a Reconcile gets CODE_ERROR, and takes nothing.",
+    reserves,
+)
+def _late_after_list(host: Host) -> None:
+    holding, _ = filled(host)
+    gone = holding.held[0]
+    _listed(host, [[one for one in holding.listed() if one.cycle_id != gone.id]])
+    holding.forget(gone)
+    code = reserve_again(host, gone).ctx.status.code
+    if code != Code.CODE_ERROR:
+        raise BrokenError(
+            f"a Reserve of a cycle that a Reconcile has released gets {Code.Code.Name(code)}; the contract"
+            " asks for CODE_ERROR"
+        )
+    grants(holding, 1, "after a late Reserve of a cycle that a Reconcile has released")
 
 
 @case(

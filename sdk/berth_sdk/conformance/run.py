@@ -23,6 +23,7 @@ from berth_sdk.conformance import (  # noqa: F401  (their import registers the c
     scheduling,
     stateful,
     together,
+    versions,
 )
 from berth_sdk.conformance.case import CASES, LEVELS, BrokenError, Case, SkippedError, Subject, spelled
 from berth_sdk.conformance.host import RETURN_S, CallError, Host, RefusedArgumentsError, Target, new_id

@@ -14,7 +14,7 @@ from typing import Any, Final
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.answers import Answers, Asking, answers, around, must_agree, sized
 from berth_sdk.conformance.case import BrokenError, Subject, case
-from berth_sdk.conformance.host import Host, bitmap_of, skipped
+from berth_sdk.conformance.host import PROFILE, Host, bitmap_of, skipped
 from berth_sdk.conformance.scheduling import judges, pure_call, scenario_node, simulates
 from berth_sdk.conformance.stateful import judges_by_state, lacks_state
 from berth_sdk.conformance.way import lacking
@@ -24,6 +24,7 @@ from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 
 _MANY: Final = 300
+_OF_PODS: Final = frozenset({identity.DeclaredNeed.KIND_POD_SUMMARY, identity.DeclaredNeed.KIND_POD_OBJECT})
 _FAR: Final = 1000
 """The number that is added to the indices of nodes where the kit renumbers them."""
 
@@ -136,12 +137,12 @@ def _agrees_with_full(
     """Apply changes as deltas, and ask; then send the full state of that version, and ask the same."""
 
     def ask() -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         before = around(host, *(host.world.nodes[index] for index in focus if index in host.world.nodes))
         for change in changes:
             delta = change()
             if in_call:
-                _bring(host, delta)
+                bring(host, delta)
             else:
                 host.sync([delta])
         pods = before + around(
@@ -154,13 +155,13 @@ def _agrees_with_full(
     must_agree(ask, f"{what}: the full state of the same version gets another answer than the delta")
 
 
-def _fresh(host: Host) -> None:
+def fresh(host: Host) -> None:
     """Begin with the nodes of a new world."""
     host.world = type(host.world)(host.subject, host.target.pod)
     host.sync([host.world.full()])
 
 
-def _bring(host: Host, delta: pb.StateDelta) -> None:
+def bring(host: Host, delta: pb.StateDelta) -> None:
     """Send a delta with a call."""
     rpc, cycle = pure_call(host)
     cycle.ask(rpc, cycle.context(complete=True, delta=delta), candidates=host.candidates())
@@ -242,6 +243,63 @@ def _pods(host: Host) -> None:
 
 
 @case(
+    "delta.moved-pod",
+    "stateful",
+    "A pod that left one node and came to another one in the same delta is on the other one.",
+    judges_by_state,
+)
+def _moved_pod(host: Host) -> None:
+    def move(there: int, here: int, *, backwards: bool) -> pb.StateDelta:
+        world = host.world
+        base = world.version
+        pod = next(iter(world.nodes[there].pods.values()))
+        world.take_pod(there, pod.uid)
+        world.put(here, pod)
+        states = [
+            world.state(world.nodes[there], {"usage"}, removed=[pod.uid]),
+            world.state(world.nodes[here], {"usage"}, pods=[pod]),
+        ]
+        return world.delta(base, states[::-1] if backwards else states)
+
+    for backwards in (False, True):
+        _agrees_with_full(
+            host,
+            "a delta with a pod that moved",
+            partial(move, 3, 0, backwards=backwards),
+            partial(move, 2, 9, backwards=not backwards),
+            focus=(0, 9),
+        )
+
+
+@case(
+    "delta.pod-names",
+    "stateful",
+    "Pods are told apart by uid: two of one name in two namespaces, or one made again, are different pods.",
+    lambda subject: judges_by_state(subject) and bool(subject.kinds & _OF_PODS),
+)
+def _pod_names(host: Host) -> None:
+    def ask(first: str, other: str, again: str) -> Answers:
+        fresh(host)
+        pods = around(host, host.world.nodes[3])
+        one = Resident("kit-uid-1", 3000, 9 * GI, name=first)
+        beside = Resident("kit-uid-2", 2000, 7 * GI, name=other, namespace="kit-other")
+        host.sync([host.world.replace_pods(3, one, beside)])
+        found = {f"{asked}, two pods": said for asked, said in answers(host, pods).items()}
+        base = host.world.version
+        host.world.take_pod(3, one.uid)
+        later = Resident("kit-uid-3", 5000, 20 * GI, name=again)
+        host.world.put(3, later)
+        states = [host.world.state(host.world.nodes[3], {"usage"}, pods=[later], removed=[one.uid])]
+        host.sync([host.world.delta(base, states)])
+        return found | answers(host, pods)
+
+    must_agree(
+        lambda: (ask("kit-one", "kit-other", "kit-later"), ask("kit-twin", "kit-twin", "kit-twin")),
+        "pods of one name on a node get another answer than pods of different names",
+    )
+
+
+@case(
     "delta.index-again",
     "stateful",
     "An index that a removed node had may get another node, which has nothing of the one before.",
@@ -267,7 +325,7 @@ def _index_again(host: Host) -> None:
 )
 def _pieces(host: Host) -> None:
     def ask(size: int) -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         world = host.world
         base = world.version
         late = world.add(20, "kit-node-late")
@@ -289,7 +347,7 @@ def _pieces(host: Host) -> None:
         return after_delta, answers(host, pods)
 
     def ask_full(size: int) -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         world = host.world
         pods = around(host, world.nodes[3], world.nodes[2])
         whole = world.full()
@@ -315,7 +373,7 @@ def _pieces(host: Host) -> None:
 )
 def _renumbered(host: Host) -> None:
     def ask() -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         pods = around(host, host.world.nodes[3], host.world.nodes[1])
         first = answers(host, pods)
         world = host.world
@@ -335,7 +393,7 @@ def _renumbered(host: Host) -> None:
     judges_by_state,
 )
 def _many_nodes(host: Host) -> None:
-    _fresh(host)
+    fresh(host)
     pods = around(host, host.world.nodes[3])
     for number in range(_MANY):
         node = host.world.add(100 + 3 * number, f"kit-many-{number}")
@@ -358,7 +416,7 @@ def _many_nodes(host: Host) -> None:
     judges_by_state,
 )
 def _large_numbers(host: Host) -> None:
-    _fresh(host)
+    fresh(host)
     world = host.world
     world.generation = MODULUS - 1000
     for index in world.nodes:
@@ -370,8 +428,8 @@ def _large_numbers(host: Host) -> None:
     lacks_state(host, None)
     host.sync([world.full()])
     # A new epoch begins with a small generation again.
-    _fresh(host)
-    _bring(host, host.world.change(1))
+    fresh(host)
+    bring(host, host.world.change(1))
 
 
 # --- scenarios --------------------------------------------------------------------------------------------
@@ -409,7 +467,7 @@ def _simulated(host: Host) -> None:
         raise lacking(host, "PreFilter leaves out Filter for this pod")
     must_agree(lambda: (before, answers(host, pods)), "SimulateFilter changed what Filter answers")
     for place, (index, more, less) in enumerate(scenarios):
-        _fresh(host)
+        fresh(host)
         for uid in less:
             host.world.take_pod(index, uid)
         for coming in more:
@@ -433,9 +491,23 @@ def _said(fits: bool) -> str:
     return "SUCCESS" if fits else "a rejection"
 
 
-def _simulation(host: Host, pod: pb.PodSummary, scenarios: Sequence[Any]) -> list[bool] | None:
+def simulated(host: Host, pod: pb.PodSummary, profile: str) -> Answers:
+    """Return what SimulateFilter says of a pod on each node as it is; nothing if the host would not ask."""
+    nodes = host.world.candidates
+    found = _simulation(host, pod, [(node.index, [], []) for node in nodes], profile)
+    if found is None:
+        return {}
+    return {
+        f"SimulateFilter of {node.name}, a pod of {pod.requests['cpu']}m": _said(fits)
+        for node, fits in zip(nodes, found, strict=True)
+    }
+
+
+def _simulation(
+    host: Host, pod: pb.PodSummary, scenarios: Sequence[Any], profile: str = PROFILE
+) -> list[bool] | None:
     """Return for each scenario whether the pod fits; None: the host would not ask."""
-    asking = Asking(host, pod)
+    asking = Asking(host, pod, profile=profile)
     steps = asking.steps()
     if host.subject.has("PRE_FILTER"):
         next(steps, None)
@@ -562,7 +634,7 @@ def _depends_on(host: Host) -> None:
     is_row = host.subject.plugin.depends_on == identity.DEPENDS_ON_ROW
 
     def ask() -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         pods = around(host, host.world.nodes[0], host.world.nodes[9])
         before = answers(host, pods)
         _bring_pods(host, *_BUSIER)
@@ -589,7 +661,7 @@ def _pod_sensitivity(host: Host) -> None:
     is_none = host.subject.plugin.pod_sensitivity == identity.POD_SENSITIVITY_NONE
 
     def ask() -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         pods = around(host, host.world.nodes[0], host.world.nodes[9])
         before = _verdicts(answers(host, pods))
         _bring_pods(host, *_BUSIER)
@@ -638,7 +710,7 @@ def _reads(host: Host) -> None:
         changes["the taints of a node"] = lambda: host.world.resize(0, tainted=True)
 
     def ask(change: Callable[[], pb.StateDelta]) -> tuple[Answers, Answers]:
-        _fresh(host)
+        fresh(host)
         pods = around(host, host.world.nodes[0])
         before = _counts(host, answers(host, pods))
         host.sync([change()])

@@ -22,7 +22,10 @@ ALL: Final = frozenset({"name", "summary", "usage", "object", "pods"})
 
 @dataclass(frozen=True)
 class Resident:
-    """A pod that runs on a node. `more`: what it requests besides, by resource name."""
+    """A pod that runs on a node. `more`: what it requests besides, by resource name.
+
+    `name` empty: its name is its uid.
+    """
 
     uid: str
     cpu_milli: int = 100
@@ -30,6 +33,8 @@ class Resident:
     app: str = "kit"
     more: Mapping[str, int] = field(default_factory=dict)
     assumed: bool = False
+    name: str = ""
+    namespace: str = "default"
 
     @property
     def requests(self) -> dict[str, int]:
@@ -39,7 +44,7 @@ class Resident:
     @property
     def summary(self) -> pb.PodSummary:
         """The pod, with all its labels."""
-        ref = pb.ObjectRef(namespace="default", name=self.uid, uid=self.uid)
+        ref = pb.ObjectRef(namespace=self.namespace, name=self.name or self.uid, uid=self.uid)
         non_zero = {"cpu": self.cpu_milli, "memory": self.memory_bytes}
         return pb.PodSummary(
             ref=ref, labels={"app": self.app}, requests=self.requests, non_zero_requests=non_zero
