@@ -6,7 +6,7 @@ from typing import Any
 
 from berth_host.cache.cache import Cache
 from berth_host.cache.objects import ObjectStores
-from berth_host.cluster.handlers import EventHandlers, Handled
+from berth_host.cluster.handlers import Arrivals, EventHandlers, Handled
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.cycle.attempt import Failure
 from berth_host.cycle.schedule_one import FailureHandler
@@ -58,11 +58,19 @@ class Written:
 
 class WatchedHost:
     """Every event registered by the default plugins in REJECTING helps; hints always say yes. `groups`: True
-    for a host that schedules pod groups. `leads`: False for a standby.
+    for a host that schedules pod groups. `leads`: False for a standby. `ends`: is told of the objects that it
+    awaits, and reads `stores`.
     """
 
-    def __init__(self, *, groups: bool = False, leads: bool = True) -> None:
-        self.stores = ObjectStores()
+    def __init__(
+        self,
+        *,
+        groups: bool = False,
+        leads: bool = True,
+        stores: ObjectStores | None = None,
+        ends: Arrivals | None = None,
+    ) -> None:
+        self.stores = ObjectStores() if stores is None else stores
         self.cache = Cache()
         self.clock = ManualClock(start_s=START_S)
         self.notes = Notes()
@@ -80,6 +88,7 @@ class WatchedHost:
             attempts=self.attempts,
             report=self.reports.append,
             refused_pod=lambda pod, message: self.refusals.append((pod.name, message)),
+            ends=ends,
         )
         self.handlers = EventHandlers(handled, [DEFAULT_SCHEDULER_NAME], groups=groups)
         if leads:

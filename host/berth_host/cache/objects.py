@@ -33,6 +33,7 @@ class ObjectStores:
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, ObjectStore] = {}
         self._told_of_leaving: list[Callable[[str], None]] = []
+        self._unreadable: dict[tuple[str, str], ObjectRef] = {}
         self.changed_at = 0
         """The generation of the last change of an object that is neither pod nor node."""
 
@@ -106,6 +107,20 @@ class ObjectStores:
     def nodes(self) -> Iterator[Node]:
         """Return all nodes."""
         return iter(self._nodes.values())
+
+    # --- what cannot be read ----------------------------------------------------------------------
+
+    def put_unreadable(self, kind: str, ref: ObjectRef) -> None:
+        """Take note of a version of an object that cannot be read; the version before it stays stored."""
+        self._unreadable[kind, ref.key] = ref
+
+    def remove_unreadable(self, kind: str, ref: ObjectRef) -> None:
+        """Forget that an object cannot be read: it was read, or it is gone."""
+        self._unreadable.pop((kind, ref.key), None)
+
+    def unreadable(self, kind: str, ref: ObjectRef) -> ObjectRef | None:
+        """Return the newest version of an object, if it cannot be read; else None."""
+        return self._unreadable.get((kind, ref.key))
 
     # --- all other kinds ------------------------------------------------------------------------
 

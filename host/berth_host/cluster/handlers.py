@@ -28,6 +28,7 @@ from berth_host.cluster.changes import event_resource, node_changes, nomination_
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.cluster.readable_part import readable_part
+from berth_host.model.readable_ref import readable_ref
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
@@ -263,6 +264,10 @@ class EventHandlers:
         part = None
         if event.kind == "Pod" and event.new is not None:
             part = self._take_readable_part(event.new)
+        if event.new is None:
+            self._stores.remove_unreadable(event.kind, ref)
+        elif ref.name:
+            self._stores.put_unreadable(event.kind, ref)
         what = (event.kind, ref.key, ref.uid)
         if self._said.get(what) == problem and ref.name:
             return
@@ -309,6 +314,7 @@ class EventHandlers:
         what = (event.kind, ref.key, ref.uid)
         self._said.pop(what, None)
         self._unwritten.pop(what, None)
+        self._stores.remove_unreadable(event.kind, ref)
 
     def _take_readable_part(self, item: KubeObject) -> Pod | None:
         """Apply what can be read of a pod: its end, and its place on a node. Its last known state counts
@@ -563,13 +569,7 @@ def _same_version(known: ObjectRef, seen: ObjectRef) -> bool:
 
 
 def _ref_of(item: KubeObject | None) -> ObjectRef:
-    """Return the ref of an object that may be malformed; a ref without a name if it cannot be read."""
-    try:
-        ref = ObjectRef(name="") if item is None else item.ref
-    except Exception:  # noqa: BLE001  # not even its metadata can be read
-        return ObjectRef(name="")
-    parts = (ref.name, ref.namespace, ref.uid, ref.resource_version)
-    return ref if all(isinstance(part, str) for part in parts) else ObjectRef(name="")
+    return ObjectRef(name="") if item is None else readable_ref(item)
 
 
 def _size_bytes(item: KubeObject | None) -> int:

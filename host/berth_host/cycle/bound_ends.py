@@ -8,7 +8,8 @@ pod itself, as its snapshot shows it. A plugin that is told too early counts nei
 away twice. So a held end is told when both of these are true:
 
 - The cache has the pod's event that came after the Binding, and each object that the cycle patched at the
-  version of the patch or a later one. An object that is finished or gone needs no event.
+  version of the patch or a later one. An object that is finished or gone needs no event. A version that the
+  watch has shown and that cannot be read counts: nothing more comes of it.
 - No cycle holds a snapshot that was taken before. A cycle holds its snapshot until its Permit has returned.
 
 No time limit tells an end early. What lacks its event for READ_BACK_S is read from the cluster, where it may
@@ -24,7 +25,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
-from berth_sdk.kube_object import ObjectRef
+from berth_sdk.errors import BerthError
+from berth_sdk.kube_object import KubeObject, ObjectRef
 
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
@@ -37,6 +39,7 @@ from berth_host.framework.framework import Framework
 from berth_host.log import get_logger
 from berth_host.model.clock import Clock, Timer
 from berth_host.model.internal_error import InternalError
+from berth_host.model.readable_ref import readable_ref
 from berth_host.model.resources import kind_of
 
 log = get_logger()
@@ -222,7 +225,14 @@ class BoundEnds:
             return self._has_pod(ref)
         known = self._known(resource, ref)
         # An object that the cache lacks is gone, or it was just created.
-        return known is not None and (known.uid != ref.uid or _is_since(known, ref))
+        return any(
+            one is not None and (one.uid != ref.uid or _is_since(one, ref))
+            for one in (known, self._unreadable(resource, ref))
+        )
+
+    def _unreadable(self, resource: str, ref: ObjectRef) -> ObjectRef | None:
+        """Return the newest version of an object that the watch has shown, if it cannot be read."""
+        return self._stores.unreadable(_kind(resource), ref)
 
     def _has_pod(self, ref: ObjectRef) -> bool:
         """Return True if the cache has the pod on a node, or does not have it any more.
@@ -438,16 +448,36 @@ class BoundEnds:
             return
         if self._stopped or held.attempt.cycle_id not in self._held:
             return
-        if (
-            now is None
-            or (resource == "pods" and now.get("status.phase") in FINISHED)
-            or (resource != "pods" and (known := self._known(resource, ref)) is not None and known == now.ref)
-        ):
+        if now is None or (resource == "pods" and _is_finished(now)) or self._shows(resource, ref, now):
             self._has_come(held, key)
+
+    def _shows(self, resource: str, ref: ObjectRef, now: KubeObject) -> bool:
+        """Return True if the watch has shown an object as it is `now`, so that no event of it is to come.
+
+        The cache has a pod without its node for as long as the event after the Binding is to come, so its
+        stored version says nothing.
+        """
+        found = readable_ref(now)
+        known = None if resource == "pods" else self._known(resource, ref)
+        unreadable = self._unreadable(resource, ref)
+        return known == found or (unreadable is not None and _is_since(unreadable, found))
+
+
+def _is_finished(pod: KubeObject) -> bool:
+    """Return True if a pod has ended. A pod that cannot be read has not."""
+    try:
+        phase = pod.get("status.phase")
+    except BerthError:
+        return False
+    return isinstance(phase, str) and phase in FINISHED
+
+
+def _kind(resource: str) -> str:
+    return {"pods": "Pod", "nodes": "Node"}.get(resource) or kind_of(resource)
 
 
 def _key(resource: str, ref: ObjectRef) -> Key:
-    kind = {"pods": "Pod", "nodes": "Node"}.get(resource) or kind_of(resource)
+    kind = _kind(resource)
     return kind, _named(kind, ref)
 
 
