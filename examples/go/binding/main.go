@@ -215,7 +215,11 @@ func (s *slots) Reconcile(stream pb.StateService_ReconcileServer) error {
 		kept[item.CycleId] = one
 		delete(s.over, item.CycleId)
 	}
-	s.cycles = kept
+	for id := range s.cycles {
+		if kept[id] == nil {
+			s.end(id)
+		}
+	}
 	return stream.SendAndClose(answer)
 }
 

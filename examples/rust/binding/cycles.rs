@@ -118,6 +118,9 @@ impl Cycles {
             self.held.insert(one.cycle_id.clone(), held);
             self.over.remove(&one.cycle_id);
         }
+        for id in before.into_keys() {
+            self.end(&id);
+        }
         unknown
     }
 }

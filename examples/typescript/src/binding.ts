@@ -51,7 +51,7 @@ interface Cycle {
 
 let slotsOf = new Map<string, number>(); // the argument, by profile
 let host: { client: HandleServiceClient; metadata: Metadata } | undefined; // unset: the host offers no HandleService
-let cycles = new Map<string, Cycle>();
+const cycles = new Map<string, Cycle>();
 const over = new Map<string, number>(); // when each cycle ended, for a Reserve that comes late
 
 function configure(request: ConfigureRequest): string {
@@ -243,7 +243,7 @@ await serve(
           unknownCycleIds.push(cycleId);
         }
       }
-      cycles = kept;
+      for (const id of [...cycles.keys()]) if (!kept.has(id)) end(id);
       return ReconcileResponse.fromPartial({ unknownCycleIds });
     }),
   },

@@ -439,10 +439,13 @@ func (p *places) ended(cycles []*pb.CycleEnd) {
 	}
 }
 
-// keep replaces what the cycles hold.
+// keep replaces what the cycles hold. The others are over.
 func (p *places) keep(live map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for cycle := range p.held {
+		p.over[cycle] = time.Now()
+	}
 	p.held = live
 	for cycle := range live {
 		delete(p.over, cycle)

@@ -60,8 +60,11 @@ impl Places {
         }
     }
 
-    /// Replace what the cycles hold.
+    /// Replace what the cycles hold. The others are over.
     pub fn keep(&mut self, live: Vec<LiveReservation>) {
+        for cycle in std::mem::take(&mut self.held).keys() {
+            self.end(cycle);
+        }
         self.held = live.into_iter().map(|one| (one.cycle_id, one.node_name)).collect();
         self.over.retain(|cycle, _| !self.held.contains_key(cycle));
     }

@@ -291,6 +291,7 @@ export function reserve({ ctx, nodeName }: ReserveRequest): ReserveResponse {
 
 /** Keep the reservations that the pages list and no other one, after a restart of this process or of the host. */
 export function reconcile(pages: ReconcileRequest[]): ReconcileResponse {
+  for (const cycle of [...held.keys()]) end(cycle);
   held = new Map(pages.flatMap(({ live }) => live).map(({ cycleId, nodeName }) => [cycleId, nodeName]));
   for (const cycle of held.keys()) over.delete(cycle);
   return ReconcileResponse.fromPartial({});

@@ -129,6 +129,8 @@ final class Cycles {
       held.put(one.getCycleId(), kept);
       over.remove(one.getCycleId());
     }
+    before.keySet().removeAll(held.keySet());
+    before.keySet().forEach(this::end);
     return unknown;
   }
 }

@@ -279,7 +279,7 @@ public final class SamplePlugin {
 
   /** Keeps the live reservations and no other one. */
   private synchronized void keep(Map<String, String> live) {
-    held.clear();
+    List.copyOf(held.keySet()).forEach(this::end);
     held.putAll(live);
     over.keySet().removeAll(live.keySet());
   }
