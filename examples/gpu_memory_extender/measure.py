@@ -30,7 +30,7 @@ from berth_host.cli import configuration
 from berth_host.cluster.port import WatchEvent
 from berth_host.cycle.chooser import SmallestName
 from berth_host.model.clock import ManualClock
-from berth_host.yaml.reader import read_values
+from berth_sdk.yaml.reader import read_values
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.http.serving import served
 from berth_sim.cluster.server import ApiServer

@@ -16,9 +16,9 @@ from berth_host.errors.cluster import ClientConfigError
 from berth_host.log.hidden import hide
 from berth_host.log.secrets import secrets_of, without_secrets
 from berth_host.model.paths import expanded, is_file
-from berth_host.yaml.encoding import read_text
-from berth_host.yaml.reader import read_one
-from berth_host.yaml.scalars import YamlTextError
+from berth_sdk.yaml.encoding import read_text
+from berth_sdk.yaml.reader import read_one
+from berth_sdk.yaml.scalars import YamlTextError
 
 _DEFAULT_NAMESPACE = "default"
 

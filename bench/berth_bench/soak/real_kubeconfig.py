@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from berth_host.yaml.reader import read_one
 from berth_kube.kubeconfig import read_kubeconfig
+from berth_sdk.yaml.reader import read_one
 
 from berth_bench.soak.clusters import SoakError
 

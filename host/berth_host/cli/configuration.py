@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from berth_sdk.yaml.encoding import read_text
+
 from berth_host.cli import standard_input
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.configuration import LoadedConfiguration
@@ -26,7 +28,6 @@ from berth_host.config.loading import (
 from berth_host.config.source.node import SourceNode
 from berth_host.errors.plugins import PluginLoadError
 from berth_host.plugins.registry import ClassRegistry, load_class, points_of_class
-from berth_host.yaml.encoding import read_text
 
 if TYPE_CHECKING:
     from berth_host.older_config.component import ReadConfigMap

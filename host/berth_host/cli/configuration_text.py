@@ -6,9 +6,9 @@ import sys
 from typing import Final
 
 import click
+from berth_sdk.yaml.encoding import text_of
 
 from berth_host.config.errors import ConfigurationError, Finding
-from berth_host.yaml.encoding import text_of
 
 MAX_BYTES: Final = 16 * 2**20
 """The largest file that is read. A configuration has a few kilobytes, and a ConfigMap 1 MiB at most."""

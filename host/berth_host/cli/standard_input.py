@@ -6,7 +6,7 @@ import errno
 import sys
 from typing import Final
 
-from berth_host.yaml.encoding import text_of
+from berth_sdk.yaml.encoding import text_of
 
 SIGN: Final = "-"
 """A path that means standard input."""

@@ -28,13 +28,13 @@ from berth_host.cluster.changes import event_resource, node_changes, nomination_
 from berth_host.cluster.coscheduling import PodGroupStatuses
 from berth_host.cluster.port import EventRecord, WatchEvent
 from berth_host.cluster.readable_part import readable_part
-from berth_host.model.readable_ref import readable_ref
 from berth_host.config.host_rules import RULES_1_37, HostRules
 from berth_host.errors.state import CacheError, InvariantError
 from berth_host.log import get_logger
 from berth_host.metrics.scheduler_metrics import SchedulerMetrics
 from berth_host.metrics.series import SeriesBy, instant_s
 from berth_host.model.compact_json import json_bytes
+from berth_host.model.readable_ref import readable_ref
 from berth_host.model.resources import COSCHEDULING_GROUPS
 from berth_host.queue.events import QueueEvent, assigned_pod_deleted, label_of, reservation_freed
 from berth_host.queue.scheduling_queue import SchedulingQueue

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from berth_sdk.yaml.encoding import read_text
+
 from berth_host.config.decoding.types_v1 import API_VERSION, KIND
 from berth_host.config.default_plugins import MULTI_POINT
 from berth_host.config.source.node import Member, SourceNode
@@ -37,7 +39,6 @@ from berth_host.older_config.table import (
     field_row,
 )
 from berth_host.older_config.warnings import Remarks
-from berth_host.yaml.encoding import read_text
 
 _WITHOUT_PROFILES: Final = frozenset({Form.FLAT, Form.V1ALPHA1})
 _PROFILE_FIELDS: Final = ("schedulerName", "plugins", "pluginConfig")

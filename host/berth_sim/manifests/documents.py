@@ -1,6 +1,6 @@
 """Splits a text into its YAML or JSON documents as plain values, and finds the line of a field.
 
-Called by `loading`. `berth_host.yaml` reads YAML as Kubernetes does. The last value of a repeated key counts,
+Called by `loading`. `berth_sdk.yaml` reads YAML as Kubernetes does. The last value of a repeated key counts,
 as in kubectl; the caller warns.
 """
 
@@ -13,9 +13,9 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 import yaml
-from berth_host.yaml.reader import MAX_DEPTH, read_values
-from berth_host.yaml.scalars import YamlTextError
 from berth_sdk.json.scanner import ITEMS, ScanError, cut, spans
+from berth_sdk.yaml.reader import MAX_DEPTH, read_values
+from berth_sdk.yaml.scalars import YamlTextError
 
 _JSON_START: Final = re.compile(r"\s*\{")
 _NO_SEPARATOR: Final = re.compile(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from berth_host.errors.manifests import ManifestProblem
-from berth_host.yaml.encoding import read_text
+from berth_sdk.yaml.encoding import read_text
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from berth_sdk.json.bounded import NestedTooDeeplyError, read_bounded_json
+from berth_sdk.yaml.encoding import read_text
+from berth_sdk.yaml.scalars import YamlTextError
 
 LEVELS: Final = ("core", "stateful", "binding", "group")
 UNREACHABLE: Final = 3
@@ -263,7 +265,7 @@ def _object(option: str, value: str | None) -> dict[str, Any] | None:
     if not is_text:
         named = f"{option} {value}"
         try:
-            text = Path(value).read_text()
+            text = read_text(Path(value))
         except OSError as err:
             raise _OptionError(f"{named}: {err.strerror}: write {kind} or the path of a file") from err
         except UnicodeDecodeError as err:
@@ -282,34 +284,22 @@ def _object(option: str, value: str | None) -> dict[str, Any] | None:
 
 
 def _yaml(named: str, text: str) -> Any:
-    """Return the one document of a manifest in YAML, with the values that JSON has. Raises _OptionError."""
+    """Return the one document of a manifest in YAML. Raises _OptionError."""
     try:
-        import yaml
+        from berth_sdk.yaml.reader import read_values
     except ImportError as err:
         raise _OptionError(
             f"{named}: this is YAML, which needs PyYAML: install berth-sdk[yaml], or write JSON, as"
             " `kubectl create --dry-run=client -o json -f FILE` prints it"
         ) from err
     try:
-        documents = [one for one in yaml.load_all(text, Loader=_loader(yaml)) if one is not None]
-        if len(documents) != 1:
-            raise _OptionError(f"{named}: there are {len(documents)} documents: write one core/v1 Pod")
-        return read_bounded_json(json.dumps(documents[0], allow_nan=False))
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as err:
-        said = " ".join(str(err).split())
+        documents = [one for one, _ in read_values(text) if one is not None]
+    except YamlTextError as err:
+        said = err.message if err.line is None else f"line {err.line}: {err.message}"
         raise _OptionError(f"{named}: this is no manifest in YAML or JSON ({said})") from err
-
-
-def _loader(yaml: Any) -> Any:
-    """Return a loader that reads a time as the text that it is, as Kubernetes does."""
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package is optional
-        yaml_implicit_resolvers: Final = {
-            first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
-            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-
-    return Loader
+    if len(documents) != 1:
+        raise _OptionError(f"{named}: there are {len(documents)} documents: write one core/v1 Pod")
+    return documents[0]
 
 
 def _no_constant(name: str) -> Any:

@@ -9,8 +9,8 @@ from docs.pages import REPOSITORY
 
 OF_THE_HOST: Final = "Of the host, process alone knows berth_kube and berth_sim"
 BESIDE: Final = (
-    "berth_kube knows the port of the host, its errors, log, yaml and model",
-    "The embedded API server and its manifests know the same five of the host",
+    "berth_kube knows the port of the host, its errors, log and model",
+    "The embedded API server and its manifests know the same four of the host",
 )
 UPPER: Final = {
     "berth_sim.commands": ["berth_host", "berth_kube"],

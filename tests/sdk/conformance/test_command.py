@@ -81,7 +81,7 @@ def test_verdict_says_which_options_the_skipped_cases_need(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pod = tmp_path / "pod.yaml"
-    pod.write_text(POD_IN_YAML)
+    pod.write_text(POD_IN_YAML, encoding="utf-16")  # as PowerShell writes it
     with SkipsPlainPods().serving(tmp_path) as address:
         assert main(["conformance", address, "--level", "binding"]) == 0
         *_, plain = capsys.readouterr().out.splitlines()
@@ -99,13 +99,16 @@ def test_verdict_says_which_options_the_skipped_cases_need(
 def test_pod_may_be_yaml_in_the_option_itself(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", address, "--level", "core", "--pod", POD_IN_YAML]) == 0
     assert main(["conformance", address, "--level", "core", "--pod", "{a: b"]) == 2
-    assert "--pod: this is no manifest in YAML or JSON (while parsing" in capsys.readouterr().err
+    assert (
+        "--pod: this is no manifest in YAML or JSON (line 2: yaml: while parsing" in capsys.readouterr().err
+    )
 
 
 def test_pod_in_yaml_without_pyyaml_names_the_extra(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
+    monkeypatch.delitem(sys.modules, "berth_sdk.yaml.reader", raising=False)
     assert main(["conformance", address, "--pod", POD_IN_YAML]) == 2
     assert "this is YAML, which needs PyYAML: install berth-sdk[yaml]" in capsys.readouterr().err
 

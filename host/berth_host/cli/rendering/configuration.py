@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import yaml
+from berth_sdk.yaml.scalars import resolve_word
 
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.rendering import completed_document
 from berth_host.config.source.node import Json
 from berth_host.log.secrets import masked_object
-from berth_host.yaml.scalars import resolve_word
 
 _OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.yaml.encoding import read_text
 
 from berth_host import log
 from berth_host.app import HostOptions
@@ -38,7 +39,6 @@ from berth_host.process.admission import admitted
 from berth_host.process.api_server import read_config_map
 from berth_host.process.process import ProcessSettings
 from berth_host.shadow.record import ShadowRecord
-from berth_host.yaml.encoding import read_text
 
 _LEADER_ELECTION: Final = {
     "leader-elect": "leader_elect",

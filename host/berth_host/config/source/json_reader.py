@@ -10,14 +10,15 @@ import json
 import re
 from typing import Final
 
+from berth_sdk.yaml.reader import MAX_DEPTH
+from berth_sdk.yaml.scalars import Scalar
+
 from berth_host.config.source.node import (
     Member,
     RepeatedKey,
     SourceError,
     SourceNode,
 )
-from berth_host.yaml.reader import MAX_DEPTH
-from berth_host.yaml.scalars import Scalar
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")

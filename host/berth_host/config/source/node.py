@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from berth_host.yaml.scalars import Scalar
+from berth_sdk.yaml.scalars import Scalar
 
 Json: TypeAlias = Scalar | list["Json"] | dict[str, "Json"]
 

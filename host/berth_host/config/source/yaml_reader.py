@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import yaml
+from berth_sdk.yaml.reader import DocumentReader, Entries
+from berth_sdk.yaml.scalars import Scalar, YamlTextError
 
 from berth_host.config.source.node import (
     MAX_VALUES,
@@ -19,8 +21,6 @@ from berth_host.config.source.node import (
     SourceNode,
     too_many_values,
 )
-from berth_host.yaml.reader import DocumentReader, Entries
-from berth_host.yaml.scalars import Scalar, YamlTextError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from berth_host.config.source.node import MAX_VALUES, SourceError, SourceNode
 from berth_host.config.source.yaml_reader import read_yaml
-from berth_host.yaml.reader import MAX_DEPTH
+from berth_sdk.yaml.reader import MAX_DEPTH
 
 
 def read(text: str) -> SourceNode:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from berth_host.yaml.reader import read_one
-from berth_host.yaml.scalars import YamlTextError as SourceError
-from berth_host.yaml.scalars import resolve_tagged, resolve_word
+from berth_sdk.yaml.reader import read_one
+from berth_sdk.yaml.scalars import YamlTextError as SourceError
+from berth_sdk.yaml.scalars import resolve_tagged, resolve_word
 
 
 @pytest.mark.parametrize(

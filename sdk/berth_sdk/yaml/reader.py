@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import yaml
 
-from berth_host.yaml.scalars import Scalar, YamlTextError, resolve_tagged, resolve_word
+from berth_sdk.yaml.scalars import Scalar, YamlTextError, resolve_tagged, resolve_word
 
 V = TypeVar("V")
 

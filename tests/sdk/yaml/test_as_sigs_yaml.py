@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from berth_host.config.source.node import SourceError
 from berth_host.config.source.yaml_reader import read_yaml
-from berth_host.yaml.reader import read_one
-from berth_host.yaml.scalars import YamlTextError
+from berth_sdk.yaml.reader import read_one
+from berth_sdk.yaml.scalars import YamlTextError
 
 # libyaml takes these spellings, which Go's port of it refuses (`\\/`, `%YAML 1.2`) and refuses a byte
 # order mark inside a text, which Go's keeps.
