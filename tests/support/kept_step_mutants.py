@@ -37,7 +37,7 @@ def the_step_leaves_out_whom_it_does_not_know(patch: pytest.MonkeyPatch, world: 
 
     async def merged(self: Any, clients: Any, pre_score: Any, cycle: Any, *rest: Any) -> Any:
         passed = await asked(self, clients, pre_score, cycle, *rest)
-        cycle.kept.filters = self.split(clients)[0]
+        cycle.kept.filters = self.split(clients, cycle.kept.merged)[0]
         return passed
 
     patch.setattr(keep_answers.KeepAnswers, "filter", merged)
