@@ -12,7 +12,7 @@ import pytest
 from berth_sim.manifests.documents import DocumentError, documents_of
 from support.places import TESTS
 
-RECORDING: Final = TESTS / "host/yaml/testdata/sigs_yaml.jsonl"
+RECORDING: Final = TESTS / "sdk/yaml/testdata/sigs_yaml.jsonl"
 # Escapes in quotes, which libyaml takes and Go's port of it refuses.
 TAKEN_BY_LIBYAML: Final = ("escapes", "escape slash")
 RECORDS: Final = [
