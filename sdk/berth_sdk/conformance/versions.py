@@ -15,8 +15,8 @@ from berth_sdk.conformance.reserving import reserves, unreserve
 from berth_sdk.conformance.same import bring, fresh
 from berth_sdk.conformance.scheduling import PURE, bare, judges, scenario_node, simulates
 from berth_sdk.conformance.stateful import judges_by_state, lacks_state
-from berth_sdk.conformance.way import chosen
-from berth_sdk.conformance.world import GI, World, in_chunks, stream
+from berth_sdk.conformance.way import Way, chosen
+from berth_sdk.conformance.world import GI, World, WorldNode, in_chunks, stream
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 
@@ -53,10 +53,13 @@ def _about(host: Host, rpc: str) -> dict[str, Any]:
 )
 def _every_call(host: Host) -> None:
     for rpc in _calls(host.subject):
+        way = Way(host)
+        cycle = way.cycle
+        about = _about(host, rpc)
+        if rpc in ("Reserve", "Permit"):
+            about = chosen(host, _before(way, rpc))
         delta = host.world.change(9)
-        cycle = host.cycle()
-        cycle.reserved_on = host.world.candidates[0]
-        request = cycle.request(rpc, cycle.context(complete=True), **_about(host, rpc))
+        request = cycle.request(rpc, cycle.context(complete=True), **about)
         if not (answer := host.call(rpc, request)).ctx.missing:
             raise BrokenError(
                 f"{rpc} is executed at the version {written(request.ctx.version)}, which the copy lacks;"
@@ -71,6 +74,16 @@ def _every_call(host: Host) -> None:
             host.sync([host.world.full()])
         if rpc in ("Reserve", "Permit") and host.subject.has("RESERVE"):
             unreserve(host, cycle)
+
+
+def _before(way: Way, rpc: str) -> WorldNode:
+    """Make the calls before Reserve or Permit, which may need what these kept; return the node."""
+    if rpc == "Permit" and way.host.subject.has("RESERVE"):
+        way.reserve()
+    else:
+        way.cycle.reserved_on = way.to_reserve()
+    assert way.cycle.reserved_on is not None
+    return way.cycle.reserved_on
 
 
 @case(
