@@ -6,6 +6,7 @@ of the plugin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ Answers = dict[str, str]
 """The answers, by question: "Filter of kit-node-1, a pod of 100m and 1024 MiB" -> "CODE_...". """
 Named = Callable[[Host, Sequence[WorldNode]], pb.NodeSet]
 """Writes candidates into a request."""
+_EARLY: Final = re.compile(r"^\w+\.early_(filter|scores)(?= of )")
+_CALLS: Final = {"filter": "Filter", "scores": "Score"}
+_SCORE: Final = "Score of "
 TRIES: Final = 3
 """How often a case asks until it says that two answers differ."""
 
@@ -187,12 +191,24 @@ def answers(host: Host, pods: Iterable[pb.PodSummary], **how: Any) -> Answers:
 
 
 def difference(first: Mapping[str, str], second: Mapping[str, str], only: str = "") -> str:
-    """Return what differs first; empty: nothing. `only`: the beginning of what counts ("Filter")."""
+    """Return what differs first; empty: nothing. `only`: the beginning of what counts ("Filter").
+
+    Whether a verdict or a score comes early is the plugin's choice at each call, also by the time left.
+    A score is compared where both ways have one: an early one may be of a node that a later call rejects.
+    """
+    first, second = _wherever(first), _wherever(second)
     for asked in sorted(first.keys() | second.keys()):
+        if asked.startswith(_SCORE) and not (asked in first and asked in second):
+            continue
         one, other = first.get(asked, "nothing"), second.get(asked, "nothing")
         if asked.startswith(only) and one != other:
             return f"{asked}: {one!r}, and then {other!r}"
     return ""
+
+
+def _wherever(found: Mapping[str, str]) -> Answers:
+    """Return the answers with each verdict and score under one name, whichever call brought it."""
+    return {_EARLY.sub(lambda early: _CALLS[early[1]], asked): said for asked, said in found.items()}
 
 
 def must_agree(ask: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]], broken: str) -> None:
