@@ -59,7 +59,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.preemption.victims": "host/preemption/test_evaluator.py",
         "berth_sdk.author": "sdk/test_public_api.py",
         "berth_sdk.cli.loading": "sdk/cli/test_serve.py",
-        "berth_sdk.conformance.answers": "contract/test_faulty.py",
         "berth_sdk.conformance.arguments": "contract/test_faulty.py",
         "berth_sdk.conformance.holding": "contract/test_faulty.py",
         "berth_sdk.conformance.same": "contract/test_faulty.py",
