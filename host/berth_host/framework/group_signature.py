@@ -18,9 +18,9 @@ from berth_host.attempt.group_cycle import GroupCycle
 from berth_host.rpc.client import PluginClient
 
 OF_ROWS: Final = frozenset({DependsOn.NODE, DependsOn.ROW, DependsOn.NODES})
-"""What answers about a placement may follow from, so that they are kept."""
+"""The dependences (`depends_on`) with which an answer about a placement is kept."""
 OF_NODES: Final = frozenset({DependsOn.NODE, DependsOn.NODES})
-"""What answers may follow from that hold until a Node object changes."""
+"""The dependences of answers that stay right until a Node object changes."""
 _IN_CYCLES: Final = frozenset(ExtensionPoint) - {
     ExtensionPoint.PRE_ENQUEUE,
     ExtensionPoint.QUEUE_SORT,

@@ -58,7 +58,7 @@ _TRIED_AT: Final = (
 
 @dataclass(slots=True, eq=False)
 class KeptMember:
-    """What a trial found for one member, by its position. `node_name`: its node; "" for none.
+    """The outcome of a trial for one member. `node_name`: its node; "" for none.
 
     `message`, `failed`: why it has none. `unfit`: the record of that attempt.
     """

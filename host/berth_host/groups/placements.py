@@ -131,7 +131,7 @@ class _Differs(Exception):  # noqa: N818  # the way to a trial of the members, n
 
 @dataclass(slots=True, eq=False)
 class _Keeping:
-    """What is kept about the trials of one group in several placements. `signed`: of its members. `places`,
+    """The kept trials of one group in several placements. `signed`: its members' signatures. `places`,
     `stamps`: by placement. `judged`: the answers of PlacementFeasible by progress, which hold in every
     placement; None: it is asked in every placement.
     """

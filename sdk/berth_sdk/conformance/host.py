@@ -136,7 +136,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a call is made with. `stub`: of gRPC; `sent`: the request, or an iterator of requests."""
+    """The parts of a call. `stub`: of gRPC; `sent`: the request, or an iterator of requests."""
 
     stub: Any
     sent: Any

@@ -36,7 +36,7 @@ MOST_IN_PLACEMENT: Final = 256
 
 
 class AnswersAboutNodes:
-    """What is kept about equal pods and one table of nodes. `verdicts`, `scores`: those of the rows."""
+    """The kept answers about equal pods and one table of nodes. `verdicts`, `scores`: a column each."""
 
     def __init__(self, verdicts: MergedVerdicts, scores: MergedScores) -> None:
         self.pre_filtered: Skips | None = None
@@ -72,7 +72,7 @@ class AnswersAboutNodes:
 
 
 class InPlacement(AnswersAboutNodes):
-    """What is kept about equal members of groups in one placement."""
+    """The kept answers about equal members of groups in one placement."""
 
     def __init__(self, verdicts: MergedVerdicts, scores: MergedScores) -> None:
         super().__init__(verdicts, scores)
