@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -125,7 +124,7 @@ class World:
         self.objects: dict[str, int] = {}
         """The generation of each object by its name. The objects are of the first declared resource."""
         self.more = {} if like is None else _beside_cpu_and_memory(like)
-        self._numbers = itertools.count()
+        self._residents = 0  # a number, as a copy of a world goes on by itself; Python 3.14 copies no itertools.count
         for place, index in enumerate(_SHAPES):
             self.add(index, f"kit-node-{index}")
             cpu, memory, room = _SHAPES[index]
@@ -160,7 +159,8 @@ class World:
 
     def put_pod(self, index: int, cpu_milli: int = 100, memory_bytes: int = GI) -> Resident:
         """Put one more pod on a node."""
-        made = Resident(f"kit-resident-{index}-{next(self._numbers)}", cpu_milli, memory_bytes)
+        made = Resident(f"kit-resident-{index}-{self._residents}", cpu_milli, memory_bytes)
+        self._residents += 1
         self.put(index, made)
         return made
 
