@@ -124,7 +124,7 @@ class World:
         self.objects: dict[str, int] = {}
         """The generation of each object by its name. The objects are of the first declared resource."""
         self.more = {} if like is None else _beside_cpu_and_memory(like)
-        self._residents = 0  # a number, as a copy of a world goes on by itself; Python 3.14 copies no itertools.count
+        self._residents = 0  # not itertools.count, which Python 3.14 does not copy
         for place, index in enumerate(_SHAPES):
             self.add(index, f"kit-node-{index}")
             cpu, memory, room = _SHAPES[index]
