@@ -11,7 +11,6 @@ import errno
 import math
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -22,6 +21,7 @@ from aiohttp.client_exceptions import ClientConnectorDNSError
 from berth_host.errors.cluster import ClusterError, RepeatableError, TimedOutError, UnavailableError
 from berth_host.model.clock import Clock, RealClock, sleep
 from berth_host.model.compact_json import json_bytes
+from berth_sdk.clocks import monotonic_s, work_s
 
 from berth_kube.answers import error_of, retry_after_s
 from berth_kube.client_metrics import ClientMetrics, NoMetrics
@@ -183,16 +183,16 @@ class KubeClient:
                 if not self._turns.take_free():
                     await self._turns.take()
             code, answer = 0, b""
-            started_s = time.perf_counter()
+            started_s = work_s()
             used = credentials.current
             try:
                 ends_s = min(ends_s, self._clock.monotonic_s() + timeout_s)
                 if before_sending is not None:
                     before_sending()
-                if time.monotonic() >= credentials.due_s:
+                if monotonic_s() >= credentials.due_s:
                     await credentials.refresh()
                     used = credentials.current
-                    started_s = time.perf_counter()
+                    started_s = work_s()
                 try:
                     if frequent:
                         code, answer, retry_after = await self.lane.exchange(
@@ -242,10 +242,10 @@ class KubeClient:
         entering, for an answer other than 200; nothing on leaving.
         """
         credentials = self.credentials
-        if time.monotonic() >= credentials.due_s:
+        if monotonic_s() >= credentials.due_s:
             await credentials.refresh()
         path = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
-        started_s = time.perf_counter()
+        started_s = work_s()
         used = credentials.current
         code = 0
         try:

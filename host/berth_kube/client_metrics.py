@@ -23,7 +23,7 @@ class ClientMetrics(Protocol):
     ) -> None:
         """Count a request that has just ended.
 
-        `started_s`: a reading of `time.perf_counter`. `code` 0: there was no answer.
+        `started_s`: a reading of `work_s`. `code` 0: there was no answer.
         """
         ...
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from berth_host.log import get_logger
 from berth_host.model.in_memory import load_pair
 from berth_host.model.no_proxy import goes_direct
 from berth_host.model.paths import why_unread
+from berth_sdk.clocks import monotonic_s, wall_s
 from berth_sdk.rfc3339 import parse_time
 
 from berth_kube import exec_plugin, server
@@ -125,12 +125,12 @@ class Credentials:
         async with self._lock:
             # Another task may have read the files, before this one came or while it waited for the lock.
             is_done = self.current != before
-            if not is_done and (refused is not None or time.monotonic() >= self.due_s):
+            if not is_done and (refused is not None or monotonic_s() >= self.due_s):
                 try:
                     await self._read()
                 except (ClientConfigError, OSError, ValueError) as err:
                     # OSError: a CA file is missing; it is read again with each new certificate.
-                    self.due_s = time.monotonic() + RETRY_S
+                    self.due_s = monotonic_s() + RETRY_S
                     log.error("client.credentials_failed", error=str(err))
         return self.current != before
 
@@ -140,14 +140,14 @@ class Credentials:
             return
         if self._token_file is not None:
             self.authorization = f"Bearer {_read_token(self._token_file)}"
-            self.due_s = time.monotonic() + FILE_PERIOD_S
+            self.due_s = monotonic_s() + FILE_PERIOD_S
         certificate, key = (self._entry.certificate, self._entry.key) if self._entry else (None, None)
         if certificate is not None or key is not None:
             if certificate is None or key is None:
                 raise ClientConfigError("client-certificate and client-key go together; set both or neither")
             self._use_certificate(_pem(certificate), _pem(key))
             if isinstance(certificate, Path) or isinstance(key, Path):
-                self.due_s = time.monotonic() + FILE_PERIOD_S
+                self.due_s = monotonic_s() + FILE_PERIOD_S
 
     async def _run_plugin(self) -> None:
         command = self._exec["command"]
@@ -160,7 +160,7 @@ class Credentials:
             status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
         )
         try:
-            due_s = time.monotonic() + _life_s(status.get("expirationTimestamp"))
+            due_s = monotonic_s() + _life_s(status.get("expirationTimestamp"))
         except ValueError as err:
             raise ClientConfigError(
                 f"exec plugin {command!r} gave no credentials: expirationTimestamp: {err}; {hint}"
@@ -277,7 +277,7 @@ def _life_s(expires: object) -> float:
     """
     if expires is None:
         return math.inf
-    return max(parse_time(expires) - time.time() - EXPIRY_MARGIN_S, 1.0)
+    return max(parse_time(expires) - wall_s() - EXPIRY_MARGIN_S, 1.0)
 
 
 def proxy_of_environment(host: str) -> str | None:

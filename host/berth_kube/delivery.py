@@ -7,12 +7,12 @@ than one. Lines are queued unparsed and are parsed when they are handed over.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from berth_host.cluster.port import MAX_EVENTS_PER_TURN, MAX_TURN_S
+from berth_sdk.clocks import work_s
 
 MAX_WAITING: Final = 2_000
 """The number of queued steps at which `put` waits until half of them have run."""
@@ -91,17 +91,17 @@ class Delivery:
         self._turn_is_due = False
         waiting = self._waiting
         most = len(waiting) if self._is_first else min(MAX_EVENTS_PER_TURN, len(waiting))
-        ends_s = time.perf_counter() + (FIRST_TURN_S if self._is_first else MAX_TURN_S)
+        ends_s = work_s() + (FIRST_TURN_S if self._is_first else MAX_TURN_S)
         try:
             rest, self._rest = self._rest, None
             for _ in rest or ():
-                if time.perf_counter() >= ends_s:
+                if work_s() >= ends_s:
                     self._rest = rest
                     return
             for _ in range(most):
                 step, item = waiting.popleft()
                 self._rest = step(item)
-                if self._rest is not None or time.perf_counter() >= ends_s:
+                if self._rest is not None or work_s() >= ends_s:
                     break
         finally:
             # The loop reports a step that raised; the steps after it must still run.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from berth_sdk.clocks import work_s
 from berth_sdk.json.objects import Steps, finish, has_opaque, is_too_deep, object_steps
 from berth_sdk.json.reader import read_deep_json
 from berth_sdk.json.scanner import ITEMS, Paths, Span, cut, quick_cut, spans
@@ -240,16 +240,16 @@ def _page_of(metadata: Any, items: Any, late: list[FoundObject]) -> Page:
 
 async def in_slices(steps: Generator[None, None, Any]) -> Any:
     """Do work that comes in steps; let other tasks run as long as every slice of it lasts."""
-    began_s = time.perf_counter()
+    began_s = work_s()
     while True:
         try:
             next(steps)
         except StopIteration as end:
             return end.value
-        spent_s = time.perf_counter() - began_s
+        spent_s = work_s() - began_s
         if spent_s >= SLICE_S:
             await asyncio.sleep(spent_s)
-            began_s = time.perf_counter()
+            began_s = work_s()
 
 
 async def read_object(reader: ObjectReader, document: bytes) -> Any:

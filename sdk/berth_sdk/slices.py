@@ -23,10 +23,11 @@ everything that methods share whole. The snapshot of the cycle does not change.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from berth_sdk.clocks import work_s
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,7 +46,7 @@ _WORKS: Final[ContextVar[bool]] = ContextVar("berth_works", default=False)
 
 
 def in_slices(
-    work: Work[T], *, slice_s: float = SLICE_S, clock: Callable[[], float] = time.perf_counter
+    work: Work[T], *, slice_s: float = SLICE_S, clock: Callable[[], float] = work_s
 ) -> T | Slices[T]:
     """Do the work for one slice. Return its result, or an awaitable of it that does the rest in slices.
 
@@ -103,7 +104,7 @@ class Slices(Awaitable[T]):
         # Whoever imports the SDK without a loop does not wait for the import of asyncio.
         from asyncio import sleep
 
-        began_s = time.perf_counter()
+        began_s = work_s()
         _WORKS.set(True)
         due_s: float | None = None
         try:
@@ -122,4 +123,4 @@ class Slices(Awaitable[T]):
             _WORKS.set(False)
             deadline = DEADLINE.get()
             if due_s is not None and deadline is not None:
-                deadline.reschedule(due_s + time.perf_counter() - began_s)
+                deadline.reschedule(due_s + work_s() - began_s)

@@ -7,9 +7,9 @@ cluster or of a real one; the host does not depend on which.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.pod import Pod
 
 from berth_host.app.asked_host import AskedHost
@@ -122,9 +122,9 @@ class Host(HostParts):
         self.begin_scheduling()
 
     async def _catch_up(self) -> None:
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         behind = await self.cluster.catch_up(CATCH_UP_S)
-        took_ms = round(1000 * (time.monotonic() - began_s), 1)
+        took_ms = round(1000 * (monotonic_s() - began_s), 1)
         if behind:
             log.warning("cluster.behind", resources=list(behind), duration_ms=took_ms)
         else:
@@ -162,17 +162,17 @@ class Host(HostParts):
         are requeued. Evictions and status writes are finished. Returns False if the time was over first; see
         `stop`.
         """
-        ends_s = time.monotonic() + timeout_s
+        ends_s = monotonic_s() + timeout_s
         self.scheduler.stop_popping()
         if self.loop_task is not None:
             if not self.scheduler.is_busy:
                 self.loop_task.cancel()
             await asyncio.wait({self.loop_task}, timeout=timeout_s)
         await self.repair.stop()
-        is_over = await self.binding.drain(ends_s - time.monotonic())
-        is_over = await self.evictions.finish(ends_s - time.monotonic()) and is_over
-        is_over = await self.status.flush(ends_s - time.monotonic()) and is_over
-        is_over = await self.group_status.flush(ends_s - time.monotonic()) and is_over
+        is_over = await self.binding.drain(ends_s - monotonic_s())
+        is_over = await self.evictions.finish(ends_s - monotonic_s()) and is_over
+        is_over = await self.status.flush(ends_s - monotonic_s()) and is_over
+        is_over = await self.group_status.flush(ends_s - monotonic_s()) and is_over
         log.info("host.drained", in_time=is_over, binding=len(self.binding))
         return is_over and (self.loop_task is None or self.loop_task.done())
 

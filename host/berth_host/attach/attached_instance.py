@@ -8,10 +8,10 @@ offers.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.configure import effective_concurrency
@@ -246,7 +246,7 @@ class Standing:
 
     async def _reconcile(self, plugins: list[AttachedPlugin]) -> None:
         taken_up = self._start_taking_up()
-        ends_s = time.monotonic() + RECONCILE_S
+        ends_s = monotonic_s() + RECONCILE_S
         by_name = {descriptor.name: descriptor for descriptor in self.introduction.plugins}
         for plugin in plugins:
             async with self._gates[plugin.name].listing():

@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
 import grpc
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.attach.attached_instance import Standing
 from berth_host.attach.audit import AuditTrail
@@ -85,7 +85,7 @@ class Attachment:
         self.place = place
         self.state = State.CONNECTING
         self.reason = ""
-        self.since_s = time.monotonic()
+        self.since_s = monotonic_s()
         self.link: InstanceLink | None = None
         self.warnings: tuple[str, ...] = ()
         self.unusable: Mapping[str, str] = {}
@@ -150,7 +150,7 @@ class Attachment:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
-            began_s = time.monotonic()
+            began_s = monotonic_s()
             met = identity_of(self.place.endpoint)
             try:
                 await self._live()
@@ -171,7 +171,7 @@ class Attachment:
                 # An unexpected error must not end the loop: attach again after the backoff.
                 _LOG.exception("attachment.failed", place=self.place.title)
                 reason = "the host failed to attach it; see the host's log"
-            if self.was_active and time.monotonic() - began_s > HEALTHY_S:
+            if self.was_active and monotonic_s() - began_s > HEALTHY_S:
                 self.backoff.reset()
             self._enter(State.BACKOFF, reason)
             # `stop` may wait for the end of this task, and needs no other instance.
@@ -204,7 +204,7 @@ class Attachment:
             introduction = await self._configure(calls, attachment_id, introduction, endpoint)
             await self._seams.declare(introduction.plugins)
             link = self._make_link(channel, attachment_id, endpoint, introduction)
-            ends_s = time.monotonic() + SYNC_BUDGET_S
+            ends_s = monotonic_s() + SYNC_BUDGET_S
             await self._synchronise(link, ends_s)
             taken_up = await self._reconcile(link, introduction, ends_s)
             standing = self._activate(link, introduction, taken_up)
@@ -227,8 +227,8 @@ class Attachment:
         self._seams.revoke(attachment_id)
         if self.standing is not None:
             if not self._stopping.is_set():
-                self.lost_s = self.lost_s or time.monotonic()
-                lived_s = time.monotonic() - self._active_s
+                self.lost_s = self.lost_s or monotonic_s()
+                lived_s = monotonic_s() - self._active_s
                 self.early_losses = self.early_losses + 1 if lived_s < HEALTHY_S else 0
             standing, self.standing = self.standing, None
             standing.end("lost its instance")
@@ -362,7 +362,7 @@ class Attachment:
             reply = await probe(link, self._first_name)
             if reply.ready:
                 return
-            if time.monotonic() > ends_s:
+            if monotonic_s() > ends_s:
                 raise LostError(f"was not ready within {SYNC_BUDGET_S:.0f} s: {reply.message}")
             await asyncio.sleep(0.1)
 
@@ -410,7 +410,7 @@ class Attachment:
             changed=self._stand_changed,
         )
         self.was_active = True
-        self._active_s = time.monotonic()
+        self._active_s = monotonic_s()
         self.lost_s = None
         self.standing.offer(taken_up)
         self._stand_changed()
@@ -433,7 +433,7 @@ class Attachment:
         if not standing.is_silent:
             self.lost_s = None
         elif self.lost_s is None:
-            self.lost_s = time.monotonic()
+            self.lost_s = monotonic_s()
         self._enter(state, reason)
 
     async def _keep(self, link: InstanceLink, standing: Standing, channel: grpc.aio.Channel) -> str:
@@ -465,12 +465,12 @@ class Attachment:
         self, calls: IdentityCalls, link: InstanceLink, standing: Standing, reason: str, *, final: bool
     ) -> None:
         self._enter(State.DRAINING, reason)
-        ends_s = time.monotonic() + self._grace_s
+        ends_s = monotonic_s() + self._grace_s
         for name in standing.conducts:
-            await self._plugins[name].outbox.drained(max(ends_s - time.monotonic(), 0.0))
+            await self._plugins[name].outbox.drained(max(ends_s - monotonic_s(), 0.0))
         standing.withdraw(f"is let go: {reason}")
         await calls.drain(reason, self._grace_s, ends_s, final=final)
-        await link.quiet(max(ends_s - time.monotonic(), 0.0))
+        await link.quiet(max(ends_s - monotonic_s(), 0.0))
 
     async def _rest(self) -> None:
         """Wait until the drained instance is needed again or another process listens at the place."""
@@ -520,7 +520,7 @@ class Attachment:
             if plugin.stands_by:
                 plugin.absence = "is not attached: this host stands by"
         if changed:
-            self.since_s = time.monotonic()
+            self.since_s = monotonic_s()
             self._tell(state, reason, settled)
 
     def _tell(self, state: State, reason: str, settled: bool) -> None:

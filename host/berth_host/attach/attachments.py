@@ -5,10 +5,11 @@ routes.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.interfaces import AttachSeams
@@ -239,7 +240,7 @@ class Attachments:
         if all(self.plugins[name].is_attached for name in attachment.served):
             return False  # Another instance serves the plugins.
         lost_s = attachment.lost_s
-        return lost_s is not None and _is_hopeful(attachment) and time.monotonic() - lost_s < RESTORING_S
+        return lost_s is not None and _is_hopeful(attachment) and monotonic_s() - lost_s < RESTORING_S
 
     def confirmed_generation(self) -> int:
         """Return the oldest generation that a copy of the snapshot may still have; see `cache.Snapshot`."""
@@ -256,7 +257,7 @@ class Attachments:
 
     def conditions(self) -> list[Condition]:
         """Return the condition of every place, and of the folder while one of its plugins is not served."""
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         found = [_condition(attachment, now_s) for attachment in self.places]
         if self.folder is not None and self._folder_place is not None:
             waits = [one.name for one in self._folder_place.plugins if not self.plugins[one.name].is_attached]

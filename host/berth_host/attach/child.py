@@ -24,12 +24,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.json.bounded import read_bounded_json
 from berth_sdk.wire.addresses import endpoint_problem, is_local
 from berth_sdk.wire.credential import CREDENTIAL
@@ -64,7 +64,7 @@ class OutputLog:
     """
 
     def __init__(
-        self, plugins: str, clock: Callable[[], float] = time.monotonic, later: Later = _on_the_loop
+        self, plugins: str, clock: Callable[[], float] = monotonic_s, later: Later = _on_the_loop
     ) -> None:
         """Create the log. `clock`: returns monotonic seconds. `later`: calls back after some seconds."""
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)

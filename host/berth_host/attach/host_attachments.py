@@ -8,12 +8,12 @@ of pods when a plugin is attached again.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Protocol
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.attachments import Attachments
@@ -113,7 +113,7 @@ class HostAttachments:
                 continue
             try:
                 first = attachment.served[0]
-                await link.sync((first, "SyncState"), time.monotonic() + FIRST_SYNC_S)
+                await link.sync((first, "SyncState"), monotonic_s() + FIRST_SYNC_S)
             except PluginError as err:
                 log.warning("attachment.sync_failed", place=attachment.place.title, error=err.text)
 

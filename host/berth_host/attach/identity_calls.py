@@ -6,12 +6,12 @@ a stopped process. Source: the contract's identity.proto.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 import grpc
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.plugin.v1 import identity_pb2, identity_pb2_grpc
 from berth_sdk.wire.call_names import metadata_of
 from berth_sdk.wire.credential import CredentialError, read_credential
@@ -124,7 +124,7 @@ class IdentityCalls:
             final=final,
             attachment_id=self._attachment_id,
         )
-        left_s = max(ends_s - time.monotonic(), 0.1)
+        left_s = max(ends_s - monotonic_s(), 0.1)
         try:
             await in_time(self._stub.Drain(request, timeout=left_s, metadata=self._metadata), left_s)
         except grpc.aio.AioRpcError as err:

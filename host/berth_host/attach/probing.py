@@ -8,12 +8,12 @@ once, as does the end of a launched process.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.wire.call_names import metadata_of
 
@@ -114,7 +114,7 @@ class Prober:
         self._renewal = signals.renewal
         self._watched = watched
         self._misses = 0
-        self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
+        self._next_probe_s = monotonic_s() + PROBE_PERIOD_S
         self._calls_before = -1
         self._idle_since_s = 0.0
 
@@ -135,10 +135,10 @@ class Prober:
 
     async def _watch(self) -> str:
         while not self._stopping.is_set():
-            await self._something(min(max(self._due_s - time.monotonic(), 0.0), TICK_S))
+            await self._something(min(max(self._due_s - monotonic_s(), 0.0), TICK_S))
             if self._ended is not None and self._ended.done():
                 raise LostError(f"its process {self._ended.result()}")
-            if self._trouble.is_set() or time.monotonic() >= self._due_s:
+            if self._trouble.is_set() or monotonic_s() >= self._due_s:
                 self._trouble.clear()
                 await self._check_up()
                 if not self._trouble.is_set():
@@ -173,16 +173,16 @@ class Prober:
             self._misses += 1
             if self._misses >= PROBE_MISSES:
                 self._watched.missed(f"did not answer {self._misses} probes: {err.detail}")
-            self._next_probe_s = time.monotonic() + TICK_S
+            self._next_probe_s = monotonic_s() + TICK_S
             return
         self._misses = 0
-        self._next_probe_s = time.monotonic() + PROBE_PERIOD_S
+        self._next_probe_s = monotonic_s() + PROBE_PERIOD_S
         self._watched.ready_changed(reply.ready, plain(cut(reply.message)))
 
     async def keep_in_step(self) -> None:
         """Send state changes without a call, when the instance is idle or a PreBind is running."""
         link, feed = self._link, self._link.feed
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         if link.calls_made != self._calls_before:
             self._calls_before, self._idle_since_s = link.calls_made, now_s
         idle = now_s - self._idle_since_s >= TICK_S / 2
@@ -190,6 +190,6 @@ class Prober:
             return
         if link.wants_full or link.pre_binds_open or idle:
             try:
-                await link.sync((self._plugin, "SyncState"), time.monotonic() + SYNC_S)
+                await link.sync((self._plugin, "SyncState"), monotonic_s() + SYNC_S)
             except PluginError as err:
                 _LOG.warning("attachment.sync_failed", plugin=self._plugin, error=err.text)

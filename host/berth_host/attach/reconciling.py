@@ -9,10 +9,10 @@ Source: the contract's state.proto; failures 9, 10, 11 and 15.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Final
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.plugin.v1 import state_pb2
 from berth_sdk.runtime.descriptor import Descriptor
@@ -63,7 +63,7 @@ class TakenUp:
                 if is_unimplemented(err):
                     self._taken[plugin.name] = []
                     return  # Without Reconcile the old instance's cycles fail at their next call.
-                if time.monotonic() + pause_s > ends_s:
+                if monotonic_s() + pause_s > ends_s:
                     raise LostError(f"did not reconcile its live reservations: {err.text}") from err
                 _LOG.warning("attachment.not_reconciled", plugin=plugin.name, error=err.text)
             await asyncio.sleep(pause_s)

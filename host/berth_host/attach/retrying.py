@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from typing import Final, TypeAlias
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import socket_path
@@ -56,8 +57,8 @@ def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool)
 
 async def another_comes(place: Place, met: Identity | None, within_s: float) -> bool:
     """Wait until another process than `met` listens at the place; return False after `within_s` seconds."""
-    until_s = time.monotonic() + within_s
-    while (left_s := until_s - time.monotonic()) > 0:
+    until_s = monotonic_s() + within_s
+    while (left_s := until_s - monotonic_s()) > 0:
         await asyncio.sleep(min(left_s, BACKOFF_LOOK_S))
         if is_successor(identity_of(place.endpoint), met, in_folder=place.is_open):
             return True

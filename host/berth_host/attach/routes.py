@@ -13,11 +13,11 @@ plugin contract's life; KEP-4563's rule for DRA drivers.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.extension_points import ExtensionPoint, NodeMode, PodSensitivity
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scope import scope_text
@@ -144,7 +144,7 @@ class AttachedPlugin:
             self.active is not None
             and self.is_well
             and self.active.age_key > age_key
-            and time.monotonic() - self._well_since_s >= for_s
+            and monotonic_s() - self._well_since_s >= for_s
         )
 
     def offer(self, offer: Offer) -> None:
@@ -206,12 +206,12 @@ class AttachedPlugin:
     def recovered(self) -> None:
         """Report that the active instance has recovered, so that failed pods may be retried."""
         if self.active is not None:
-            self._well_since_s = time.monotonic()
+            self._well_since_s = monotonic_s()
             self._listener.attached(self.name)
 
     def _use(self, offer: Offer, before: Offer | None, reason: str) -> None:
         known, self.descriptor = self.descriptor, offer.descriptor
-        self._well_since_s = time.monotonic()
+        self._well_since_s = monotonic_s()
         self.absence = ""
         self.present.set()
         for profile, transport in offer.transports.items():

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import grpc
+from berth_sdk.clocks import wall_s
 from berth_sdk.rfc3339 import format_time
 from berth_sdk.wire.followed_files import Stamp, TlsError, stamp_of
 from cryptography import x509
@@ -109,7 +109,7 @@ class Renewal:
     `ends_s`: when the first certificate of the two sides expires, by the wall clock (Unix seconds).
     """
 
-    def __init__(self, files: TlsFiles, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, files: TlsFiles, clock: Callable[[], float] = wall_s) -> None:
         self.ends_s = float("inf")
         self._files = files
         self._clock = clock

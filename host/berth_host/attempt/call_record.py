@@ -8,12 +8,12 @@ Source: kube-scheduler `framework/cycle_state.go`, v1.36.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.cycle_state import CycleState, SharedState, TrialRef
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.results import ObjectPatch, PatchResult, PreBindResult, PreFlightResult
@@ -257,7 +257,7 @@ class CycleRecord:
             self.payer.served_call_begins()
             return
         if not self._open_calls:
-            self._opened_s = time.monotonic()
+            self._opened_s = monotonic_s()
         self._open_calls += 1
 
     def served_call_ends(self) -> None:
@@ -267,12 +267,12 @@ class CycleRecord:
             return
         self._open_calls -= 1
         if not self._open_calls:
-            self._spent_s += time.monotonic() - self._opened_s
+            self._spent_s += monotonic_s() - self._opened_s
 
     @property
     def budget_left_s(self) -> float:
         """The seconds that calls of served plugins may still take in this cycle; 0 or less: none."""
         if self.payer is not None:
             return self.payer.budget_left_s
-        running_s = time.monotonic() - self._opened_s if self._open_calls else 0.0
+        running_s = monotonic_s() - self._opened_s if self._open_calls else 0.0
         return self.budget_s - self._spent_s - running_s

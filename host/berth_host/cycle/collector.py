@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
+
+from berth_sdk.clocks import monotonic_s
 
 IDLE_S: Final = 5.0
 """Real seconds without a new attempt before a full collection."""
@@ -82,7 +83,7 @@ class Collector:
     _running: ClassVar[int] = 0
     _thresholds: ClassVar[tuple[int, int, int]] = (0, 0, 0)
 
-    def __init__(self, attempts: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, attempts: Callable[[], int], clock: Callable[[], float] = monotonic_s) -> None:
         """`clock`: monotonic seconds."""
         self._attempts = attempts
         self._clock = clock

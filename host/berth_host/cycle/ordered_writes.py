@@ -6,11 +6,12 @@ Used by `pod_status` and `group_status`.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.state import InvariantError
@@ -69,8 +70,8 @@ class OrderedWrites:
 
         Returns True if everything was written.
         """
-        ends_s = time.monotonic() + timeout_s
-        while self._lines and (left_s := ends_s - time.monotonic()) > 0:
+        ends_s = monotonic_s() + timeout_s
+        while self._lines and (left_s := ends_s - monotonic_s()) > 0:
             await asyncio.wait({line.task for line in self._lines.values()}, timeout=left_s)
         is_written = not self._lines
         for line in self._lines.values():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection
+
+from berth_sdk.clocks import monotonic_s
 
 
 async def all_ended(tasks: Collection[asyncio.Future[None]], timeout_s: float) -> bool:
@@ -12,9 +13,9 @@ async def all_ended(tasks: Collection[asyncio.Future[None]], timeout_s: float) -
 
     `timeout_s` is real time, because the calls of the tasks go to the cluster, also in a simulation.
     """
-    ends_s = time.monotonic() + timeout_s
+    ends_s = monotonic_s() + timeout_s
     while tasks:
-        left_s = ends_s - time.monotonic()
+        left_s = ends_s - monotonic_s()
         if left_s <= 0:
             return False
         await asyncio.wait(set(tasks), timeout=left_s)

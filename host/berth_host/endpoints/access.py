@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import unquote
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.reviews import Reviews
@@ -41,7 +42,7 @@ class Expiring(Generic[V]):
     `now_s`: reads a monotonic clock. `most`: the number of answers to keep; the oldest are dropped first.
     """
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+    def __init__(self, now_s: Callable[[], float] = monotonic_s, most: int = MOST) -> None:
         self._now_s = now_s
         self._most = most
         self._kept: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
@@ -119,7 +120,7 @@ class Authentication:
     """The authentication of requests, with a cache of token reviews."""
 
     def __init__(
-        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
+        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = monotonic_s
     ) -> None:
         self._ttl_s = options.token_ttl_s
         self._reviewer = reviewer
@@ -186,7 +187,7 @@ class Authorization:
     """The authorization of users, with a cache of access reviews."""
 
     def __init__(
-        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = time.monotonic
+        self, options: ServingOptions, reviewer: Reviewer, now_s: Callable[[], float] = monotonic_s
     ) -> None:
         self._options = options
         self._reviewer = reviewer

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from berth_sdk.clocks import wall_s
 from berth_sdk.rfc3339 import format_time
 
 from berth_host.config.emulation import DEFAULT_VERSION
@@ -145,7 +146,7 @@ class Statusz:
         started_s: float,
         paths: Callable[[], Sequence[str]],
         emulated: Callable[[], str] = str,
-        now_s: Callable[[], float] = time.time,
+        now_s: Callable[[], float] = wall_s,
     ) -> None:
         self._started_s = started_s
         self._paths = paths

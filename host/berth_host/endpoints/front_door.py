@@ -12,7 +12,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
+from berth_sdk.clocks import monotonic_s, wall_s
 
 from berth_host.endpoints import idle_connections
 from berth_host.endpoints.access import Certificate
@@ -170,7 +170,7 @@ class FrontDoor:
             return
         handler = web_server()
         self._of[handler] = connection
-        self._patience.opened(connection, time.monotonic() - connection.opened_s)
+        self._patience.opened(connection, monotonic_s() - connection.opened_s)
         limits = {} if self._context is None else {"ssl_handshake_timeout": HANDSHAKE_WITHIN_S}
         is_open = False
         try:
@@ -219,7 +219,7 @@ class FrontDoor:
     def _watch_certificate(self, connection: Connection, certificate: Certificate) -> None:
         if connection not in self._certificates:
             return
-        left_s = certificate.ends_s - time.time()
+        left_s = certificate.ends_s - wall_s()
         if left_s <= 0:
             self._end_certificate(connection, "it has expired")
             return

@@ -7,9 +7,10 @@ turns, by peer, and few of their reviews are under way; callers who were known l
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.errors.endpoints import BusyError
 from berth_host.listening.turn_queue import TurnQueue
@@ -33,7 +34,7 @@ _BUSY: Final = "too many callers wait for a review of their token or their right
 class Reviews(Generic[V]):
     """The reviews of one kind, on the running event loop. `clock`: monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
         self._turns = TurnQueue(STRANGERS_PER_S, BURST_STRANGERS, clock)
         self._strangers = asyncio.Semaphore(MOST_OF_STRANGERS)
         self._known = asyncio.Semaphore(MOST_OF_KNOWN)

@@ -7,9 +7,10 @@ Source: kube-scheduler `cmd/kube-scheduler/app/server.go` (Run, newEndpointsHand
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
+
+from berth_sdk.clocks import wall_s
 
 from berth_host import log
 from berth_host.attach.state import State
@@ -262,7 +263,7 @@ def _add_pages(
     server.add_page("/metrics", all_metrics, listed=True)
     server.add_page("/metrics/resources", resources)
     server.add_page("/metrics/slis", sli_metrics)
-    server.add_page("/statusz", Statusz(time.time(), lambda: server.paths, emulated).answer)
+    server.add_page("/statusz", Statusz(wall_s(), lambda: server.paths, emulated).answer)
     server.add_page("/flagz", Flagz(flags).answer, listed=True)
 
 

@@ -8,12 +8,12 @@ contract, and a method of `berth_sdk.handle.Handle`. Source: the contract's hand
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.extension_points import ExtensionPoint, NodeMode
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import handle_pb2
@@ -96,7 +96,7 @@ class HandleSeams:
     state: HostState
     filters: FilterRunner
     descriptor_of: Callable[[str], Descriptor | None]
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = monotonic_s
 
 
 class StaleStateError(HostError):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from berth_sdk.clocks import wall_s
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 from berth_sdk.wire.peer_certificate import has_ended
 from berth_sdk.wire.peer_names import bears, is_over_tls, peer_names
@@ -45,7 +45,7 @@ class Grant:
         if not self.tls_name:
             return "the token is for this machine" if is_over_tls(properties) else ""
         names = peer_names(properties)
-        if has_ended(properties, time.time()):
+        if has_ended(properties, wall_s()):
             return "the certificate of this connection has expired: connect again"
         if is_over_tls(properties) and bears(names, self.tls_name):
             return ""

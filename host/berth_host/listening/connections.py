@@ -10,12 +10,13 @@ gets in, and one that waits for an answer with a right to it stays.
 from __future__ import annotations
 
 import ipaddress
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.log import get_logger
 from berth_host.metrics.connection_metrics import ConnectionMetrics
@@ -81,7 +82,7 @@ class Connections:
         port: str,
         metrics: ConnectionMetrics,
         limits: Limits | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         self.port = port
         self.limits = limits or Limits()

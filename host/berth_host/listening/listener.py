@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.listening.connections import UNIX_PEER, Connection, Connections, Phase, peer_of
 from berth_host.listening.turn_queue import TurnQueue
@@ -58,7 +59,7 @@ class Listener:
         *,
         turns_per_s: float = TURNS_PER_S,
         turn_within_s: float = TURN_WITHIN_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """`turns_per_s`: of handshakes. `turn_within_s`: the most seconds until `serve` begins."""
         self._listening = listening

@@ -6,12 +6,13 @@ Peers take turns, so that a peer that asks all the time does not keep out one th
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
 from typing import Final, TypeAlias
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.model.token_bucket import TokenBucket
 
@@ -24,7 +25,7 @@ _Place: TypeAlias = tuple[int, int, "asyncio.Future[None]"]
 class TurnQueue:
     """The queue, on the running event loop. `per_s`, `burst`: turns. `clock`: monotonic seconds."""
 
-    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = monotonic_s) -> None:
         self._bucket = TokenBucket(per_s, burst, clock)
         self._clock = clock
         self._waiting: OrderedDict[str, list[_Place]] = OrderedDict()

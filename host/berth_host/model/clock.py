@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from berth_sdk.clocks import monotonic_s, wall_s
 
 _SECOND_US: Final = 1_000_000
 
@@ -65,11 +66,11 @@ class RealClock:
 
     def now_s(self) -> float:
         """Return the time in Unix seconds."""
-        return time.time()
+        return wall_s()
 
     def monotonic_s(self) -> float:
         """Return the loop's monotonic time (time.monotonic)."""
-        return time.monotonic()
+        return monotonic_s()
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
         """Set a timer of the running loop."""

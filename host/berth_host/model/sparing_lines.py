@@ -6,9 +6,10 @@ The next line that is written says how many were left out, and so does the metri
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from berth_sdk.clocks import monotonic_s
 
 from berth_host.model.token_bucket import TokenBucket
 
@@ -21,7 +22,7 @@ class SparingLines:
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
         *,
         per_s: float = LINES_PER_S,
         burst: float = BURST_LINES,

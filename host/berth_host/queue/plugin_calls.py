@@ -9,11 +9,11 @@ they have taken long in one turn: an event may be of interest to many pods with 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
+from berth_sdk.clocks import thread_s
 from berth_sdk.events import ClusterEvent
 from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import PodField, signing
@@ -201,7 +201,7 @@ def _is_about(event: ClusterEvent, pod: Pod) -> bool:
 class Turn:
     """The CPU time of one turn of the event loop, from its first hint on. `clock`: seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, clock: Callable[[], float] = thread_s) -> None:
         self._clock = clock
         self._ends_s: float | None = None
 

@@ -11,12 +11,13 @@ Source: M. Nygard, Release It!, "Circuit Breaker".
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from berth_sdk.clocks import monotonic_s
 
 IN_A_ROW: Final = 5
 WINDOW_S: Final = 10
@@ -52,7 +53,7 @@ class Breaker:
     `changed` is called after each change of `state`. `clock`: monotonic seconds.
     """
 
-    def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = monotonic_s) -> None:
         self.state = BreakerState.CLOSED
         self.last_failure = ""
         self.opened = self.era = 0

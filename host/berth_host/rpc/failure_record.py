@@ -13,12 +13,12 @@ outbox are always made, because the plugin must get them.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.extension_points import ExtensionPoint
 
 from berth_host.errors.plugins import (
@@ -45,7 +45,7 @@ class FailureRecord:
     """
 
     def __init__(
-        self, plugin: str, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, plugin: str, changed: Callable[[], None], clock: Callable[[], float] = monotonic_s
     ) -> None:
         """Begin a record. `changed`: called after every change of the record. `clock`: monotonic seconds."""
         self.quarantine = ""

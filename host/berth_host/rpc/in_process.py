@@ -11,11 +11,11 @@ import asyncio
 import contextvars
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from berth_sdk.clocks import thread_s
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import PluginAnswerError, ScoreRefusedError
 from berth_sdk.extension_points import Answer
@@ -201,12 +201,12 @@ class InProcessTransport:
         Gives way where the plain answers take long.
         """
         answers: Any = []
-        ends_s = time.thread_time() + SLICE_S
+        ends_s = thread_s() + SLICE_S
         try:
             for question in each(*args):
-                if time.thread_time() > ends_s:
+                if thread_s() > ends_s:
                     await asyncio.sleep(0)
-                    ends_s = time.thread_time() + SLICE_S
+                    ends_s = thread_s() + SLICE_S
                 answer = begun(call.local(self.runtime, *question))
                 answers.append(await self._bounded(call, deadline_s, answer) if must_wait(answer) else answer)
         except PluginError:

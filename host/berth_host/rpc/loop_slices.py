@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
+
+from berth_sdk.clocks import work_s
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,17 +22,17 @@ class LoopSlices:
     __slots__ = ("_began_s",)
 
     def __init__(self) -> None:
-        self._began_s = time.perf_counter()
+        self._began_s = work_s()
 
     async def step(self) -> None:
         """Let other tasks run if this step has lasted long enough."""
-        if time.perf_counter() - self._began_s >= STEP_S:
+        if work_s() - self._began_s >= STEP_S:
             await self.rest()
 
     async def rest(self) -> None:
         """Let other tasks run now."""
         await asyncio.sleep(0)
-        self._began_s = time.perf_counter()
+        self._began_s = work_s()
 
 
 async def each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:

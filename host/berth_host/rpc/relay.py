@@ -6,12 +6,12 @@ it (`ClientSettings`), and the row of each call (`calls`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from inspect import iscoroutine
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, overload
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.runtime.answers import must_wait, settled
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.runtime.raised import author_trace
@@ -383,9 +383,9 @@ class PluginRelay:
         if call.in_rounds:
             part = cycle.part(self._name)
             if not part.rounds:
-                part.rounds_end_s = time.monotonic() + deadline_s
+                part.rounds_end_s = monotonic_s() + deadline_s
             part.rounds += 1
-            left_s = part.rounds_end_s - time.monotonic()
+            left_s = part.rounds_end_s - monotonic_s()
         elif call.budgeted and self._local is None:
             left_s = min(deadline_s, cycle.budget_left_s)
         else:

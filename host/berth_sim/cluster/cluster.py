@@ -7,7 +7,6 @@ changes come back through the event loop, in order, a few per turn, as from a wa
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -23,6 +22,7 @@ from berth_host.cluster.port import (
 from berth_host.errors.cluster import UnavailableError
 from berth_host.model.clock import Clock
 from berth_host.model.patch_type import PatchType
+from berth_sdk.clocks import work_s
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.slices import PIECES, SLICE_S, Work
@@ -223,7 +223,7 @@ class _Delivery:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        ends_s = time.perf_counter() + MAX_TURN_S
+        ends_s = work_s() + MAX_TURN_S
         try:
             for _ in range(min(MAX_EVENTS_PER_TURN, len(self._pending))):
                 if self._ahead is None:
@@ -235,7 +235,7 @@ class _Delivery:
                     self._ahead = None
                     self._handler(self._pending.popleft())
                     del read
-                if time.perf_counter() >= ends_s:
+                if work_s() >= ends_s:
                     break
         finally:
             # The loop reports a handler that raised; the events after it must still be handed over.
@@ -263,12 +263,12 @@ def _slice_of(work: Work[Any]) -> Any:
 
     Work that raises is over: who makes the pod of the object says what is wrong with it.
     """
-    ends_s = time.perf_counter() + SLICE_S
+    ends_s = work_s() + SLICE_S
     try:
         while True:
             for _ in range(PIECES):
                 next(work)
-            if time.perf_counter() >= ends_s:
+            if work_s() >= ends_s:
                 return None
     except StopIteration as end:
         return () if end.value is None else end.value

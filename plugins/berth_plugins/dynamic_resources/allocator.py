@@ -6,12 +6,12 @@ the amounts in use, change. For pods with equal claims, only changed groups are 
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from berth_sdk.clocks import monotonic_s, wall_s
 from berth_sdk.handle import Handle
 from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status, Verdicts
@@ -64,7 +64,7 @@ class Allocator:
         self.classes = DeviceClasses(lambda: handle.objects(CLASSES))
         taint_rules = TaintRules(handle.objects(TAINT_RULES) if rules.taint_rules else None)
         self.inventory = Inventory(handle.objects(SLICES), taint_rules, local_counters=rules.local_counters)
-        self.ledger = Ledger(self.claims, self.inventory.touch, time.monotonic, full_names=rules.full_names)
+        self.ledger = Ledger(self.claims, self.inventory.touch, monotonic_s, full_names=rules.full_names)
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s
@@ -122,7 +122,7 @@ class Allocator:
             return False
         claim = attempt.claims[i].claim
         is_ready, problem = readiness(claim)
-        return bool(problem) or (not is_ready and is_overdue(claim, self._binding_timeout_s, time.time()))
+        return bool(problem) or (not is_ready and is_overdue(claim, self._binding_timeout_s, wall_s()))
 
     # --- claims to allocate --------------------------------------------------------------------
 
@@ -196,10 +196,10 @@ class Allocator:
     def _search(
         self, claims: Sequence[ClaimToAllocate], pools: Sequence[NodePool]
     ) -> Work[list[list[Choice]] | None]:
-        ends_s = time.monotonic() + self._filter_timeout_s
+        ends_s = monotonic_s() + self._filter_timeout_s
 
         def is_late() -> None:
-            if self._filter_timeout_s and time.monotonic() > ends_s:
+            if self._filter_timeout_s and monotonic_s() > ends_s:
                 raise _LateError
 
         def search() -> list[list[Choice]] | None:

@@ -9,11 +9,11 @@ written is the pod's own too. In kube-scheduler that member's binding fails, and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from berth_sdk.clocks import wall_s
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
@@ -335,4 +335,4 @@ def _devices(allocation: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _now() -> str:
-    return format_time(time.time())
+    return format_time(wall_s())

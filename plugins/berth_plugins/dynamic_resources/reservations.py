@@ -6,11 +6,11 @@ The cycle's token holds the reserved devices, so that they survive the process.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from berth_sdk.clocks import monotonic_s, wall_s
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
@@ -53,7 +53,7 @@ class ClaimReservations:
         self._allocator = allocator
         self._handle = handle
         self._binding_timeout_s = binding_timeout_s
-        self._turns = Turns(time.monotonic)
+        self._turns = Turns(monotonic_s)
         self._users: dict[str, dict[str, str]] = {}
         """The pods that will use a claim once they are bound: uid by cycle, by uid of the claim."""
         self._users_lock = threading.Lock()
@@ -213,7 +213,7 @@ class ClaimReservations:
             if problem:
                 raise BindingError(problem)
             if not is_ready:
-                if is_overdue(seen, self._binding_timeout_s, time.time()):
+                if is_overdue(seen, self._binding_timeout_s, wall_s()):
                     raise BindingError(f"claim {claim.ref.name} binding timeout")
                 return PreBindResult(SUCCESS, ask_again_after_s=_POLL_S)
         return SUCCESS

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
@@ -25,6 +24,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from berth_sdk.clocks import work_s
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Answer, ExtensionPoint
 from berth_sdk.pod import Pod
@@ -60,7 +60,7 @@ class Early:
         self,
         runtime: PluginRuntime,
         enabled: Collection[ExtensionPoint],
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = work_s,
     ) -> None:
         """Wrap `runtime`. `enabled`: the points at which the host calls the plugin in this profile."""
         descriptor = runtime.descriptor

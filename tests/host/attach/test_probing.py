@@ -33,7 +33,7 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(probing, "monotonic_s", lambda: self.now_s)
         self.link = Link()
         signals = Signals(asyncio.Event(), asyncio.Event())
         watched = cast(Watched, SimpleNamespace(next_trial_s=None))

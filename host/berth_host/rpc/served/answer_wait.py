@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import select
 import socket
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
+
+from berth_sdk.clocks import work_s
 
 LONGEST_S: Final = 0.005
 """The longest single wait, in seconds."""
@@ -43,7 +44,7 @@ class WaitShare:
 
     __slots__ = ("_at_s", "_left_s", "clock")
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = work_s) -> None:
         self.clock = clock
         self._left_s = _BURST_S
         self._at_s = clock()

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from berth_sdk.clocks import work_s
 
 _WORTH_S: Final = 0.0003
 """About the cost of a sleep in seconds: waking up, and the rest of the cycle with cold caches."""
@@ -48,7 +49,7 @@ class BusyPoll:
         cpus: float | None = None,
         *,
         worth_s: float = _WORTH_S,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = work_s,
     ) -> None:
         self._worth_it = (usable_cpus() if cpus is None else cpus) >= 2
         self._worth_s = worth_s

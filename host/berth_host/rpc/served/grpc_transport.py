@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kept.follows import Follows, by_fields
 from berth_sdk.plugin.v1 import common_pb2 as pb
@@ -145,12 +145,12 @@ class GrpcTransport:
         if call.lane is Lane.OUTBOX:
             told: Raw = await self._post(call, cycle, args, deadline_s)
             return told
-        ends_s = time.monotonic() + deadline_s
+        ends_s = monotonic_s() + deadline_s
         if call.after_outbox:
             cycle.part(self._plugin).never_asked_to_reserve = True
             await self._outbox.settled(cycle.subject.uid, deadline_s)
             cycle.part(self._plugin).never_asked_to_reserve = False
-            deadline_s = ends_s - time.monotonic()
+            deadline_s = ends_s - monotonic_s()
         if call.point in _LISTED:
             return await self._ask_listed(call, cycle, args, deadline_s)
         if call.join is None:
@@ -158,7 +158,7 @@ class GrpcTransport:
             return await self._ask_written(call, cycle, written, deadline_s)
         parts: list[Raw] = []
         for part in CODECS[call.rpc].write_parts(self._writer, cycle, args):
-            left_s = max(ends_s - time.monotonic(), 0.0)
+            left_s = max(ends_s - monotonic_s(), 0.0)
             parts.append(await self._ask_written(call, cycle, part, left_s))
         return parts[0] if len(parts) == 1 else call.join(parts)
 
@@ -179,13 +179,13 @@ class GrpcTransport:
     ) -> Raw:
         """Make a Reserve or Permit, after which Reconcile lists the cycle."""
         if not self._gate.is_open:
-            ends_s = time.monotonic() + deadline_s
+            ends_s = monotonic_s() + deadline_s
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._gate.opened()
             except TimeoutError as err:
                 raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
-            deadline_s = ends_s - time.monotonic()
+            deadline_s = ends_s - monotonic_s()
         with self._gate.calling():
             written = CODECS[call.rpc].write(self._writer, cycle, args)
             return await self._ask_written(call, cycle, written, deadline_s)
@@ -218,7 +218,7 @@ class GrpcTransport:
 
         `request`: complete but for its context.
         """
-        ends_s = time.monotonic() + deadline_s
+        ends_s = monotonic_s() + deadline_s
         asked, method = (self._plugin, call.rpc), CODECS[call.rpc].method
         ended = self._outbox.take_ended(self._sender)
         delivered = False
@@ -227,9 +227,9 @@ class GrpcTransport:
                 envelope = await self._contexts.write(
                     request.ctx, cycle, call, ends_s, ended, repaired=repaired
                 )
-                if ends_s <= time.monotonic():
+                if ends_s <= monotonic_s():
                     raise PluginTimeoutError(self._plugin, call.rpc, deadline_s)
-                left_s = max(ends_s - time.monotonic(), 0.0)
+                left_s = max(ends_s - monotonic_s(), 0.0)
                 if cycle.trace is None:
                     reply = await self.link.ask(method, request, asked, left_s, "", request.ctx)
                 else:
@@ -272,7 +272,7 @@ class GrpcTransport:
         part = cycle.part(self._plugin)
         if part.rounds > 1:
             await self._freshen(call, part.rounds_end_s)
-            deadline_s = min(deadline_s, part.rounds_end_s - time.monotonic())
+            deadline_s = min(deadline_s, part.rounds_end_s - monotonic_s())
         self.link.pre_binds_open += 1
         try:
             return await self._ask_bind(call, cycle, request, deadline_s)
@@ -281,20 +281,20 @@ class GrpcTransport:
 
     async def _ask_bind(self, call: AnyCall, cycle: CycleRecord, request: Any, deadline_s: float) -> Any:
         """Make a call of the binding cycle, after waiting for a free slot."""
-        ends_s = time.monotonic() + deadline_s
+        ends_s = monotonic_s() + deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 await self._slots.acquire()
         except TimeoutError as err:
             raise PluginTimeoutError(self._plugin, call.rpc, deadline_s) from err
         try:
-            return await self._ask_cycle(call, cycle, request, ends_s - time.monotonic())
+            return await self._ask_cycle(call, cycle, request, ends_s - monotonic_s())
         finally:
             self._slots.release()
 
     async def _ask_batch(self, call: Call[*Args, Raw, Any], request: Any, deadline_s: float) -> Any:
         """Make the call about a batch of pods, in several requests if one would be too large."""
-        ends_s = time.monotonic() + deadline_s
+        ends_s = monotonic_s() + deadline_s
         answers: list[Any] = []
         runs = self.link.in_runs(request.pods)
         for run in runs:
@@ -304,7 +304,7 @@ class GrpcTransport:
                 part.CopyFrom(request)
                 del part.pods[:]
                 part.pods.extend(run)
-            left_s = max(ends_s - time.monotonic(), 0.0)
+            left_s = max(ends_s - monotonic_s(), 0.0)
             running = RUNNING.get()
             if running is None:
                 reply = await self._ask_queue(call, part, left_s)
@@ -321,7 +321,7 @@ class GrpcTransport:
 
         `traceparent`: of a traced call.
         """
-        ends_s = time.monotonic() + deadline_s
+        ends_s = monotonic_s() + deadline_s
         asked = (self._plugin, call.rpc)
         feed = self.link.feed
         if feed is None or not self._reads_objects or call.stateless:
@@ -334,7 +334,7 @@ class GrpcTransport:
             version = feed.version
             request.version.CopyFrom(wire.encode_version(version))
             try:
-                left_s = max(ends_s - time.monotonic(), 0.0)
+                left_s = max(ends_s - monotonic_s(), 0.0)
                 reply = await self.link.ask(
                     CODECS[call.rpc].method, request, asked, left_s, traceparent, request
                 )

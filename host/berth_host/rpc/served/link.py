@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.kept.follows import Versioned
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import (
@@ -246,11 +246,11 @@ class InstanceLink:
         raw = request.SerializeToString()
         limit_bytes = self.identity.max_message_bytes
         if len(raw) > limit_bytes and carrier is not None and carrier.HasField("delta"):
-            ends_s = time.monotonic() + deadline_s
+            ends_s = monotonic_s() + deadline_s
             await self.sync(asked, ends_s)
             carrier.ClearField("delta")
             raw = request.SerializeToString()
-            deadline_s = max(ends_s - time.monotonic(), 0.0)
+            deadline_s = max(ends_s - monotonic_s(), 0.0)
         if len(raw) > limit_bytes:
             raise RequestTooLargeError(
                 plugin,
@@ -267,11 +267,11 @@ class InstanceLink:
             if self._frames is not None and number is not None and len(raw) <= LARGEST_BYTES:
                 connection = self._frames.free(plugin)
                 if connection is not None:
-                    ends_s = time.monotonic() + deadline_s
+                    ends_s = monotonic_s() + deadline_s
                     answer = await connection.ask(number, raw, deadline_s)
                     if answer is None and not self.is_open:  # it ended meanwhile, and the channel with it
                         raise PluginUnavailableError(plugin, call, "lost its instance")
-                    left_s = max(ends_s - time.monotonic(), 0.0)
+                    left_s = max(ends_s - monotonic_s(), 0.0)
             if answer is None:
                 call_of = self._sender(method.path)
                 metadata = self._metadata_of(plugin, traceparent)
@@ -342,10 +342,10 @@ class InstanceLink:
         """
         task = self._catching_up
         if task is None or task.done():
-            task = asyncio.ensure_future(self.sync(asked, time.monotonic() + CATCH_UP_S))
+            task = asyncio.ensure_future(self.sync(asked, monotonic_s() + CATCH_UP_S))
             task.add_done_callback(_observe)
             self._catching_up = task
-        left_s = max(ends_s - time.monotonic(), 0.0)
+        left_s = max(ends_s - monotonic_s(), 0.0)
         await asyncio.wait({task}, timeout=left_s)
         if not task.done():
             raise PluginTimeoutError(*asked, left_s)
@@ -358,7 +358,7 @@ class InstanceLink:
         feed = self.feed
         if feed is None:
             return
-        left_s = ends_s - time.monotonic()
+        left_s = ends_s - monotonic_s()
         try:
             async with asyncio.timeout(max(left_s, 0.0)):
                 await self._syncing.acquire()
@@ -390,7 +390,7 @@ class InstanceLink:
         """Make one SyncState; return whether it was taken, and the version that the instance reports."""
         if not self.is_open:
             raise PluginUnavailableError(*asked, "lost its instance")  # gRPC raises no call error for this
-        left_s = ends_s - time.monotonic()
+        left_s = ends_s - monotonic_s()
         if left_s <= 0:
             raise PluginTimeoutError(*asked, 0.0)
         target, chunks = feed.stream(base, self.identity.max_message_bytes)

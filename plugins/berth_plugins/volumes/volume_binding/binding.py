@@ -10,11 +10,11 @@ checkBindings), v1.36.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
@@ -222,7 +222,7 @@ class Binder:
 
         `gone`: the name of the pod if it was deleted, which is an ERROR; else empty.
         """
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         is_first = made.since_s is None
         since_s = made.since_s = now_s if made.since_s is None else made.since_s
         if gone or not is_first:
