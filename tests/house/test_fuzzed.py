@@ -12,7 +12,7 @@ from support.fuzzed.objects import Fuzz, Step
 from support.fuzzed.reading import Number, parsed
 from support.fuzzed.recount import MOST, by_node, requests_of
 from support.fuzzed.shrinking import shrunk
-from support.fuzzed.trees import DIGITS, KEYS, NEST, PAIRS, RAW, REPEAT, encoded, smaller
+from support.fuzzed.trees import DIGITS, KEYS, MOST_BYTES, NEST, PAIRS, RAW, REPEAT, encoded, smaller
 
 values = st.recursive(
     st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -119,3 +119,8 @@ def test_pods_that_have_ended_or_have_no_node_do_not_count() -> None:
         "n1": (1000, 1),
         "n2": (2000, 1),
     }
+
+
+def test_list_of_long_lists_ends_soon_after_what_an_api_server_admits() -> None:
+    tree = {REPEAT: [{KEYS: [{REPEAT: ["@@", 100_000]}, 100_000]}, 100_000]}
+    assert MOST_BYTES < len(encoded(tree)) < 4 * MOST_BYTES

@@ -27,6 +27,8 @@ REPEAT: Final = "$repeat"
 KEYS: Final = "$keys"
 DIGITS: Final = "$digits"
 _COPY: Final = "@@"
+MOST_BYTES: Final = 8 << 20
+"""An API server refuses a body of more than 3 MiB. A list of lists with 10 000 items each has 100 million."""
 
 
 def encoded(tree: Tree) -> bytes:
@@ -48,14 +50,20 @@ def encoded(tree: Tree) -> bytes:
         if key == REPEAT:
             item, count = content
             one = encoded(item)
-            return b"[" + b",".join(one.replace(_COPY.encode(), b"%d" % at) for at in range(count)) + b"]"
+            numbers = range(_fitting(one, count))
+            return b"[" + b",".join(one.replace(_COPY.encode(), b"%d" % at) for at in numbers) + b"]"
         if key == KEYS:
             item, count = content
             one = encoded(item)
-            return b"{" + b",".join(b'"k%d":%b' % (at, one) for at in range(count)) + b"}"
+            return b"{" + b",".join(b'"k%d":%b' % (at, one) for at in range(_fitting(one, count))) + b"}"
         if key == PAIRS:
             return _object(content)
     return _object(tree.items())
+
+
+def _fitting(one: bytes, count: int) -> int:
+    """Return the number of copies to write: `count`, or as many as are too large for any API server."""
+    return min(count, MOST_BYTES // len(one) + 1)
 
 
 def _object(pairs: Any) -> bytes:
