@@ -18,6 +18,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent, EventInterest, Hint
 from berth_sdk.extension_points import DependsOn, Plugin
 from berth_sdk.gang_policy import GangPolicy, Repair
+from berth_sdk.group_tree import meets_minimum, tree_of
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
@@ -164,7 +165,7 @@ class GangScheduling(Plugin):
         if root is not None and root.is_composite:
             if not _is_met(groups, root, self._count_scheduled):
                 return PermitResult.wait(self.waiting_s(root), _no_quorum(root))
-            leaves = (groups.state(leaf.key) for leaf in _leaves(groups, root))
+            leaves = (groups.state(one.key) for one in tree_of(groups, root) if not one.is_composite)
             return self._let_go([members for members in leaves if members is not None])
         # The group as the cycle saw it: a minimum that was raised meanwhile concerns the next cycle.
         group = None if state.placement is None else state.placement.get(_GROUP)
@@ -236,11 +237,11 @@ def _tree_is_ready(groups: PodGroupReader, key: str) -> Status:
 
 def _circle(groups: PodGroupReader, key: str) -> list[str]:
     """Return the keys of the groups upwards to the first one that comes again; empty if none does."""
-    seen: list[str] = []
+    seen: dict[str, None] = {}
     while key:
-        seen.append(key)
-        if key in seen[:-1]:
-            return seen
+        if key in seen:
+            return [*seen, key]
+        seen[key] = None
         group = groups.object(key)
         key = "" if group is None else group.parent_key
     return []
@@ -257,9 +258,9 @@ def _tree_is_complete(groups: PodGroupReader, key: str, too_few: Status) -> Stat
 
 def _what_lacks(groups: PodGroupReader, key: str) -> str:
     """Say which group above a pod is unknown, or that there are too many of them."""
-    seen: list[str] = []
+    first, seen = key, set[str]()
     while key not in seen:
-        seen.append(key)
+        seen.add(key)
         group = groups.object(key)
         if group is None:
             kind, namespace, name = key.split("/", 2)
@@ -268,22 +269,17 @@ def _what_lacks(groups: PodGroupReader, key: str) -> str:
         if not group.parent_key:
             return f"the tree of {key} changes"
         key = group.parent_key
-    return f"{seen[0]} is among its own parents"
+    return f"{first} is among its own parents"
 
 
 def _is_met(groups: PodGroupReader, group: PodGroup, count: Callable[[PodGroup, GroupMembers], int]) -> bool:
     """Return True if the group has enough members, or enough child groups that have enough."""
-    if not group.is_composite:
-        members = groups.state(group.key)
-        return members is not None and count(group, members) >= group.min_count
-    met = sum(_is_met(groups, child, count) for child in groups.children(group.key))
-    return met >= group.min_count
 
+    def has_members(leaf: PodGroup) -> bool:
+        members = groups.state(leaf.key)
+        return members is not None and count(leaf, members) >= leaf.min_count
 
-def _leaves(groups: PodGroupReader, group: PodGroup) -> list[PodGroup]:
-    if not group.is_composite:
-        return [group]
-    return [leaf for child in groups.children(group.key) for leaf in _leaves(groups, child)]
+    return meets_minimum(groups, group, has_members)
 
 
 def _count_all(group: PodGroup, members: GroupMembers) -> int:

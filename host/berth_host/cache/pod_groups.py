@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from berth_sdk.group_tree import meets_minimum, tree_of
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.tables.generation_log import GenerationLog
@@ -122,16 +123,14 @@ class GroupReader:
         None while one of the objects is missing, for a circle, and for more than MAX_DEPTH groups unless
         `judges_trees`.
         """
-        found: list[PodGroup] = []
+        found: dict[str, PodGroup] = {}
         while key:
             group = self._objects.get(key)
-            if group is None or (
-                len(found) >= MAX_DEPTH and (not self.judges_trees or any(group is one for one in found))
-            ):
+            if group is None or key in found or (len(found) >= MAX_DEPTH and not self.judges_trees):
                 return None
-            found.append(group)
+            found[key] = group
             key = group.parent_key
-        return tuple(found)
+        return tuple(found.values())
 
     def known_path(self, key: str) -> Iterator[PodGroup]:
         """Yield the group's object and its ancestors, up to the first one that does not exist.
@@ -178,21 +177,20 @@ class GroupReader:
         found = [self._objects[child] for child in self._children.get(key, ())]
         return sorted(found, key=lambda group: (group.created_s or 0.0, group.name, group.kind))
 
-    def leaves(self, key: str) -> list[PodGroup]:
-        """Return the groups under a root that have pods: the group itself unless it is composite."""
-        group = self._objects.get(key)
-        if group is None:
-            return []
-        if not group.is_composite:
-            return [group]
-        return [leaf for child in self.children(key) for leaf in self.leaves(child.key)]
-
-    def has_minimum(self, group: PodGroup) -> bool:
-        """Return True if enough members of a group have a node; of a composite group, if enough child groups
-        have their minimum.
+    def leaves(self, key: str, levels: int | None = None) -> list[PodGroup]:
+        """Return the groups under a root that have pods: the group itself unless it is composite. `levels`:
+        see `tree_of`.
         """
-        if group.is_composite:
-            return sum(map(self.has_minimum, self.children(group.key))) >= group.min_count
+        group = self._objects.get(key)
+        return [] if group is None else [one for one in tree_of(self, group, levels) if not one.is_composite]
+
+    def has_minimum(self, group: PodGroup, levels: int | None = None) -> bool:
+        """Return True if enough members of a group have a node; of a composite group, if enough child groups
+        have their minimum. `levels`: see `tree_of`.
+        """
+        return meets_minimum(self, group, self._has_members, levels)
+
+    def _has_members(self, group: PodGroup) -> bool:
         state = self.state(group.key)
         return state is not None and state.scheduled_count >= group.min_count
 

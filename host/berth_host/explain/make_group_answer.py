@@ -7,11 +7,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
+from berth_sdk.group_tree import tree_of
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, PodGroup, group_key
 from berth_sdk.rfc3339 import format_micro_time
 
-from berth_host.cache.pod_groups import GroupReader
+from berth_host.cache.pod_groups import MAX_DEPTH, GroupReader
 from berth_host.explain.explanation import explanation_of, gated_text, too_small_nodes
 from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupWhere, LastAttempt
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
@@ -143,24 +144,28 @@ async def _answer(host: AnsweringHost, kind: str, namespace: str, name: str) -> 
 
 def _pods(groups: GroupReader, key: str) -> list[Pod]:
     """Return the pods of a group and of all groups below it."""
-    state = groups.state(key)
-    found = [] if state is None else list(state.all.values())
-    for child in groups.children(key):
-        found += _pods(groups, child.key)
-    return found
+    states = map(groups.state, _keys(groups, key))
+    return [pod for state in states if state is not None for pod in state.all.values()]
 
 
 def _placed(groups: GroupReader, key: str) -> set[str]:
     """Return the uids of the pods of a group, and of the groups below it, that have a node."""
-    state = groups.state(key)
-    found = set() if state is None else {*state.assumed, *state.assigned}
-    return found.union(*(_placed(groups, child.key) for child in groups.children(key)))
+    states = map(groups.state, _keys(groups, key))
+    return {uid for state in states if state is not None for uid in (*state.assumed, *state.assigned)}
+
+
+def _keys(groups: GroupReader, key: str) -> list[str]:
+    """Return the keys of a group, which may lack its object, and of the groups below it, as deep as a tree
+    may be: of deeper trees, each of which may have thousands of groups, none is scheduled.
+    """
+    below = (tree_of(groups, child, MAX_DEPTH - 1) for child in groups.children(key))
+    return list(dict.fromkeys([key, *(one.key for tree in below for one in tree)]))
 
 
 def _counted(groups: GroupReader, group: PodGroup) -> Counted:
     if group.is_composite:
-        children = [_counted(groups, child) for child in groups.children(group.key)]
-        placed = sum(not child.missing for child in children)
+        children = groups.children(group.key)
+        placed = sum(groups.has_minimum(child, MAX_DEPTH - 1) for child in children)
         return Counted(count=len(children), placed=placed, minimum=group.min_count)
     state = groups.state(group.key)
     if state is None:

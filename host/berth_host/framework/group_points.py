@@ -222,7 +222,7 @@ class GroupPoints:
     ) -> Sequence[Placement] | Status:
         """Return the intersections of what each plugin makes of `parent`; see `run_placement_generate`."""
         whole = Placement("", parent.nodes)
-        merged: Sequence[Placement] | None = None
+        divisions: list[Sequence[Placement]] = []
         for plugin in plugins:
             client = plugin.client
             found = await self._generate(client, cycle, whole)
@@ -231,10 +231,14 @@ class GroupPoints:
             if isinstance(found, Status):
                 return found.with_plugin(client.name)
             if _divides(found, whole):
-                merged = found if merged is None else _intersections(merged, found)
-                if not merged:
-                    return Status.unschedulable("no feasible merged placements found")
-        return [parent] if merged is None else merged
+                divisions.append(found)
+        # Only now, as in kube-scheduler: what any of the plugins rejects counts before an empty intersection.
+        merged: Sequence[Placement] = divisions[0] if divisions else [parent]
+        for found in divisions[1:]:
+            merged = _intersections(merged, found)
+            if not merged:
+                return Status.unschedulable("no feasible merged placements found")
+        return merged
 
     async def run_placement_feasible(
         self, one: PlacementCycle, step: PlacementProgress, *, is_list: bool = False

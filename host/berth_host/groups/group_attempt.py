@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from berth_sdk.pod import Pod
@@ -195,11 +196,10 @@ class Branch:
                 yield from child.placed_members()
 
     def assignments(self) -> list[Assignment]:
-        """Return the nodes that the present trial has given to members."""
+        """Return the nodes that the present trial gives to members; child groups that fail keep none."""
+        placed = chain(self.members, *(child.placed_members() for child in self.children))
         return [
-            Assignment(member.pod, member.result.node_name)
-            for member in self.all_members()
-            if member.result is not None
+            Assignment(member.pod, member.result.node_name) for member in placed if member.result is not None
         ]
 
     def name_change(self, now: PodGroup | None) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from berth_sdk.duration import format_seconds
@@ -26,7 +27,7 @@ from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import PodGroup
 from berth_sdk.rfc3339 import format_time
 
-from berth_host.cache.pod_groups import PodGroups
+from berth_host.cache.pod_groups import MAX_DEPTH, PodGroups
 from berth_host.cycle.pod_status import PodStatusWriter
 from berth_host.errors.state import InvariantError
 from berth_host.explain.group_answer import RepairState
@@ -245,7 +246,7 @@ class GroupRepair:
         if not scheduler:
             self._forget(key)
             return
-        for one in self._groups.known_path(key):
+        for one in islice(self._groups.known_path(key), MAX_DEPTH):
             self._tell_problems(one, scheduler)
         policy, _ = self._seams.policies[scheduler].for_group(group)
         if not group.is_gang or group.is_composite or policy.repair is Repair.LEAVE:
@@ -303,7 +304,7 @@ class GroupRepair:
 
     def _scheduler_of(self, key: str) -> str:
         """Return the schedulerName of the group's members; "" if it has none of this host's profiles."""
-        for leaf in self._groups.leaves(key):
+        for leaf in self._groups.leaves(key, MAX_DEPTH):  # no group of a deeper tree is scheduled
             state = self._groups.state(leaf.key)
             for pod in () if state is None else state.all.values():
                 if pod.scheduler_name in self._seams.policies:

@@ -292,7 +292,7 @@ class GroupTrees:
             return None
         told = {
             one.key: f"Composite{reason}" if one.is_composite and reason != SCHEDULER_ERROR else reason
-            for one in tree.all()
+            for one in (below.group for below in tree.all())
         }
         return GroupProblem(text, told)
 

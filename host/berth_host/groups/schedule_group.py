@@ -161,7 +161,10 @@ class GroupScheduler:
         if not members:
             return GroupOutcome.SUCCESS
         profile = self._profiles[members[0].pod.scheduler_name]
-        tree = self._tree(info.key, members)
+        waiting: dict[str, list[Member]] = {}
+        for queued in members:
+            waiting.setdefault(queued.pod.group_key, []).append(Member(queued))
+        tree = self._tree(info.key, waiting)
         attempt = GroupAttempt(self._steps.next_id(), info, profile, tree, self._snapshot)
         attempt.nodes, attempt.version = self._snapshot.nodes, self._snapshot.version
         return attempt
@@ -177,15 +180,15 @@ class GroupScheduler:
         log.info("pod.dropped", pod=pod.key, known_profile=True, terminating=pod.terminating)
         return True
 
-    def _tree(self, key: str, members: Sequence[QueuedPodInfo]) -> Branch:
-        """Return the tree of groups with the members to place."""
+    def _tree(self, key: str, members: Mapping[str, list[Member]]) -> Branch:
+        """Return the tree of groups with the members to place. `members`: by key of their group."""
         groups = self._snapshot.groups
         group, state = groups.object(key), groups.state(key)
         if group is None:
             raise InvariantError(f"the snapshot has no group {key}, which was there just now")
         return Branch(
             group,
-            [Member(queued) for queued in members if queued.pod.group_key == key],
+            members.get(key, []),
             () if state is None else state.scheduled,
             [self._tree(child.key, members) for child in groups.children(key)],
         )

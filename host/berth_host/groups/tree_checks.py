@@ -22,6 +22,11 @@ _GROUPS: Final = "all pod groups in a hierarchy should have the same"
 
 def changed_tree(groups: GroupReader, tree: GroupTree) -> str:
     """Say in what the groups of a snapshot differ from those of a popped tree; "" for nothing."""
+    return next((text for one in tree.all() if (text := _changed(groups, one))), "")
+
+
+def _changed(groups: GroupReader, tree: GroupTree) -> str:
+    """Say in what one group of a popped tree differs; "" for nothing."""
     queued = tree.group
     found = groups.object(queued.key)
     kind = "composite pod group" if queued.is_composite else "pod group"
@@ -45,7 +50,7 @@ def changed_tree(groups: GroupReader, tree: GroupTree) -> str:
             f"different number of children in composite pod group between snapshot ({len(children)})"
             f" and queued entity ({len(tree.children)})"
         )
-    return next((text for child in tree.children if (text := changed_tree(groups, child))), "")
+    return ""
 
 
 def tree_differences(

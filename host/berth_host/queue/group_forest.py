@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from berth_sdk.group_tree import tree_of
 from berth_sdk.pod_group import PodGroup
 
 
@@ -20,11 +21,13 @@ class GroupTree:
     group: PodGroup
     children: tuple[GroupTree, ...] = ()
 
-    def all(self) -> Iterator[PodGroup]:
-        """Yield the group and all groups below it."""
-        yield self.group
-        for child in self.children:
-            yield from child.all()
+    def all(self) -> Iterator[GroupTree]:
+        """Yield the tree of the group and of each group below it, each before its children."""
+        waiting = [self]
+        while waiting:
+            tree = waiting.pop()
+            yield tree
+            waiting.extend(reversed(tree.children))
 
 
 class GroupForest:
@@ -53,9 +56,16 @@ class GroupForest:
 
     def tree(self, group: PodGroup) -> GroupTree:
         """Return the tree of a root group as it is now."""
-        found = (self._groups[key] for key in self._children.get(group.key, ()))
-        children = sorted(found, key=lambda one: (one.created_s or 0.0, one.name, one.kind))
-        return GroupTree(group, tuple([self.tree(child) for child in children]))
+        below: dict[str, list[GroupTree]] = {}
+        for one in reversed(tree_of(self, group)):
+            tree = GroupTree(one, tuple(reversed(below.pop(one.key, ()))))
+            below.setdefault(one.parent_key, []).append(tree)
+        return tree
+
+    def children(self, key: str) -> list[PodGroup]:
+        """Return the child groups of a group, by creation time, then name."""
+        found = (self._groups[child] for child in self._children.get(key, ()))
+        return sorted(found, key=lambda one: (one.created_s or 0.0, one.name, one.kind))
 
     def get(self, key: str) -> PodGroup | None:
         """Return the group with this key; None if the queue has not seen it, or saw it deleted."""

@@ -47,8 +47,10 @@ class Declared:
         self.resources = dict(selection.resources)
         """The fields that the plugin drops, by declared resource."""
         self.shared = frozenset(descriptor.reads_shared)
-        self._seen_group: tuple[GroupView, GroupView] | None = None
-        """The group of the last call, and what the plugin may read of it: a cycle asks many times."""
+        self._seen_groups: dict[int, tuple[GroupView, GroupView]] = {}
+        """By identity: the groups of the last tree, and what the plugin may read of each. A cycle asks many
+        times, about the tree and about each group in it.
+        """
         self._table: type[LimitedNodeTable] = table_class(
             node_limits(selection, descriptor.keeps_state), pod_limits(selection), self.whole_pod
         )
@@ -70,9 +72,10 @@ class Declared:
         """Return the group of a call as the plugin may read it."""
         if self.whole_pod:
             return group
-        known = self._seen_group
+        known = self._seen_groups.get(id(group))
         if known is None or known[0] is not group:
-            known = self._seen_group = group, _summarised(group)
+            self._seen_groups = {}
+            return _summarised(group, self._seen_groups)
         return known[1]
 
     def placement(self, placement: Placement) -> Placement:
@@ -226,14 +229,18 @@ may read them.
 """
 
 
-def _summarised(group: GroupView) -> GroupView:
-    """Return a group for a plugin that did not declare Need.whole_pod()."""
-    return GroupView(
+def _summarised(group: GroupView, seen: dict[int, tuple[GroupView, GroupView]]) -> GroupView:
+    """Return a group for a plugin that did not declare Need.whole_pod(). `seen`: gets the group, and those
+    below it.
+    """
+    made = GroupView(
         replace(group.group, object=None),
         tuple(pod.as_summary() for pod in group.pods),
         tuple(pod.as_summary() for pod in group.scheduled),
-        tuple(_summarised(child) for child in group.children),
+        tuple(_summarised(child, seen) for child in group.children),
     )
+    seen[id(group)] = group, made
+    return made
 
 
 class DeclaredHandle:

@@ -108,6 +108,23 @@ def test_gate_that_1_38_locked_can_be_set_to_its_value_only() -> None:
     default_configuration(feature_gates={"DRADeviceBindingConditions": False})
 
 
+def test_gates_of_parts_of_devices_are_general_in_1_38_and_locked_later() -> None:
+    """kube_features.go of v1.38.0-beta.0 locks both in 1.39."""
+    configuration = default_configuration(
+        emulated_version="1.38", feature_gates={"DRAFractionalCapacityRange": False}
+    )
+    assert not configuration.gates.is_enabled("DRAFractionalCapacityRange")
+    assert configuration.gates.is_enabled("DRAConsumableCapacity")
+    with pytest.raises(ConfigurationError, match="DRAFractionalCapacityRange"):
+        default_configuration(emulated_version="1.38", feature_gates={"DRAConsumableCapacity": False})
+    both = {"DRAConsumableCapacity": False, "DRAFractionalCapacityRange": False}
+    warnings = default_configuration(emulated_version="1.38", feature_gates=both).gates.warnings
+    assert [text.split(":")[0] for text in warnings] == [
+        "feature gate DRAConsumableCapacity is GA",
+        "feature gate DRAFractionalCapacityRange is GA",
+    ]
+
+
 _ALPHA_OFF = FeatureGate(False, Stage.ALPHA)
 _BETA_ON = FeatureGate(True, Stage.BETA)
 _GA = FeatureGate(True, Stage.GA)

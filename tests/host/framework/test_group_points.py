@@ -215,6 +215,11 @@ async def test_placements_of_several_plugins_are_intersected() -> None:
             (Code.ERROR, "Broken", "no key"),
             id="error",
         ),
+        pytest.param(
+            [divides("Some", a=[0]), divides("Others", b=[1]), divides("None")],
+            (Code.UNSCHEDULABLE, "None", "no feasible placements found"),
+            id="all plugins are asked before their placements are intersected",
+        ),
     ],
 )
 async def test_placements_that_cannot_be_merged_end_the_cycle(plugins: list[object], answer: object) -> None:

@@ -1,0 +1,78 @@
+"""Trees of composite groups that no sensible user makes, and the groups that count for a placement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from berth_sdk.kube_object import ObjectRef
+from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
+from support.hosts import World, node, pod
+
+TREES = {**GROUPS, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
+OF_WORKLOAD: dict[str, Any] = {"workloadRef": {"workloadName": "w", "templateName": "t"}}
+Json = dict[str, Any]
+
+
+def composite(name: str, parent: str = "", **spec: Any) -> Json:
+    """Return a CompositePodGroup of the basic policy."""
+    above = {"parentCompositePodGroupName": parent} if parent else {}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}, **OF_WORKLOAD, **above, **spec},
+    }
+
+
+def leaf(name: str, parent: str, *, least: int | None = None) -> Json:
+    return pod_group(name, least=least, parentCompositePodGroupName=parent, **OF_WORKLOAD)
+
+
+def trees(objects: list[Json], version: str = "1.38") -> World:
+    return grouped(objects, gates=TREES, emulated_version=version)
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+async def test_tree_of_any_depth_is_refused_and_the_host_goes_on(version: str) -> None:
+    depth = 1100  # Python ends a recursion of 1000
+    chain = [composite("c0"), *(composite(f"c{i}", f"c{i - 1}") for i in range(1, depth))]
+    async with trees([node("n1"), *chain, leaf("g", f"c{depth - 1}")], version) as world:
+        world.server.create(member("deep", "g"))
+        world.server.create(pod("single", cpu="1"))
+        await world.settle()
+        assert (world.node_of("deep"), world.node_of("single")) == ("", "n1")
+        assert world.everything_is_accounted_for()
+        if version == "1.38":
+            assert "hierarchy depth exceeds maximum allowed depth 4" in message_of(world, "deep")
+            assert condition_of(world, "g")[:2] == ("False", "PodGroupError")
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+async def test_groups_that_form_a_circle_wait_until_it_is_opened(version: str) -> None:
+    circle = [composite("a", "b"), composite("b", "a")]
+    async with trees([node("n1"), *circle, leaf("g", "a")], version) as world:
+        world.server.create(member("p", "g"))
+        world.server.create(pod("single", cpu="1"))
+        await world.settle()
+        assert (world.node_of("p"), world.node_of("single")) == ("", "n1")
+        ref = ObjectRef(namespace="default", name="a")
+        world.server.delete("scheduling.k8s.io/compositepodgroups", ref)
+        await world.settle()
+        assert world.everything_is_accounted_for()
+        world.server.create(composite("a"))
+        await world.settle()
+        assert nodes_of(world, "g") == {"p": "n1"}
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+async def test_child_group_that_fails_does_not_count_for_its_placement(version: str) -> None:
+    """Rack x has room for more members of the gang, of which too few fit. The others fill rack y better."""
+    racks = [node("x", cpu="6", labels={"rack": "x"}), node("y", cpu="4", labels={"rack": "y"})]
+    root = composite("root", schedulingConstraints={"topology": [{"key": "rack"}]})
+    pods = [*members("any", 1, cpu="3"), *members("gang", 6)]
+    async with trees(
+        [*racks, root, leaf("any", "root"), leaf("gang", "root", least=6), *pods], version
+    ) as world:
+        await world.settle()
+        assert (nodes_of(world, "any"), nodes_of(world, "gang")) == ({"any-0": "y"}, {})
