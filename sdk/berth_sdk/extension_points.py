@@ -541,7 +541,7 @@ class SigningPlugin(Protocol):
 
 
 class SpecSigningPlugin(Protocol):
-    """A plugin whose answers follow from the pod's spec alone. Takes the place of `sign`."""
+    """A plugin whose answers follow from the pod's spec alone, for all pods or for some."""
 
     def sign_spec(self, pod: Pod) -> Hashable:
         """Return the value that `sign` would return.
@@ -549,6 +549,9 @@ class SpecSigningPlugin(Protocol):
         Cheaper than `sign`: called once for all pods with the same spec. The value must follow from the
         plugin's arguments and the pod's spec alone, never from the pod's metadata, status or node, nor from
         anything that changes.
+
+        In a class that also has `sign`, None means that the spec does not decide: `sign` is called for each
+        pod with this spec. So a plugin says once per spec that pods without volumes do not concern it.
         """
         ...
 

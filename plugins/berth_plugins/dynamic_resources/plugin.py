@@ -256,9 +256,17 @@ class DynamicResources(Plugin):
                 return Status.error(f"{negative}; delete the claim, or correct its status")
         return SUCCESS
 
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return `NoConcern.CYCLE` without claims and without resources that a device class can provide;
+        None with them.
+        """
+        if pod.spec.get("resourceClaims") or any(map(may_be_served, pod.requests)):
+            return None
+        return NoConcern.CYCLE
+
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern.CYCLE`. The resources that device classes provide may
-        change, but most pods request none of them.
+        """Return the pod's wishes, or `NoConcern.CYCLE`: the resources that device classes provide may
+        change.
         """
         if self._has_wishes(pod):
             return wishes(pod)

@@ -95,14 +95,16 @@ class NodeVolumeLimits(Plugin):
         self._attached = AttachedVolumes(handle, self._names, self._stores)
         self._csi_nodes = CsiNodes(handle)
 
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return `NoConcern.CYCLE` without storage that is attached; None with it, for `sign`."""
+        return None if any(map(_is_looked_at, pod.volumes)) else NoConcern.CYCLE
+
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern.CYCLE` without storage that is attached.
+        """Return the pod's wishes.
 
         The uid of a pod with an ephemeral volume is part of the signature: the claim made for the pod names
         the uid, and another pod of the same name has another claim.
         """
-        if not pod.volumes or not any(map(_is_looked_at, pod.volumes)):
-            return NoConcern.CYCLE
         return (wishes(pod), pod.uid) if any(one.source == EPHEMERAL for one in pod.volumes) else wishes(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:

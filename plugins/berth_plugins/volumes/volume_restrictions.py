@@ -153,11 +153,13 @@ class VolumeRestrictions(Plugin):
         state.write(_RESTRICTED, found)
         return SUCCESS
 
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return `NoConcern.CYCLE` without disks and claims, which cannot conflict; None with them."""
+        return None if any(_disks(pod)) or claim_volumes(pod, ephemeral=False) else NoConcern.CYCLE
+
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern.CYCLE` without disks and claims, which cannot conflict."""
-        if pod.volumes and (any(_disks(pod)) or any(claim_volumes(pod, ephemeral=False))):
-            return wishes(pod)
-        return NoConcern.CYCLE
+        """Return the wishes of a pod with disks or claims."""
+        return wishes(pod)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Return rejections where a disk conflicts, and on every node while a claim is in use."""

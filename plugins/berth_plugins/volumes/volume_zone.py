@@ -85,10 +85,13 @@ class VolumeZone(Plugin):
         state.write(_TOPOLOGIES, found)
         return Status.success()
 
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return `NoConcern.CYCLE` without claims to compare; None with them."""
+        return None if claim_volumes(pod, ephemeral=False) else NoConcern.CYCLE
+
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern.CYCLE` without claims to compare."""
-        has_any = pod.volumes and any(claim_volumes(pod, ephemeral=False))
-        return wishes(pod) if has_any else NoConcern.CYCLE
+        """Return the wishes of a pod with claims."""
+        return wishes(pod)
 
     def filter_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Verdicts | Status:
         """Return unresolvable where a node with any zone or region label lacks a label of a volume, or has

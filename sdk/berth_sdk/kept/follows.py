@@ -66,7 +66,8 @@ class Follows:
 
     `depends_on`: the part of the tables; None: not declared, so no answers are kept. `sign`: returns the
     plugin's own signature of a pod; None: the signature has all scheduling fields. `sign_spec`: the same, for
-    a signature that only depends on the pod's spec. `reads`: the columns of a row; None: not declared.
+    a signature that only depends on the pod's spec. With both, `sign_spec` returns None for a spec that does
+    not decide, and `sign` signs the pod. `reads`: the columns of a row; None: not declared.
     """
 
     def __init__(
@@ -85,7 +86,11 @@ class Follows:
         self.depends_on = depends_on
         self.reads = reads
         self.sign_spec = sign_spec
-        self.sign: Sign | None = sign if sign_spec is None else by_pod(sign_spec)
+        self.sign_rest = None if sign_spec is None else sign
+        """Signs the pods for which `sign_spec` returns None; None: `sign_spec` signs all pods."""
+        self.sign: Sign | None = sign
+        if sign_spec is not None:
+            self.sign = by_pod(sign_spec) if sign is None else _first_by_spec(sign_spec, sign)
         self.requeues = 0
         """The number of requeues by the plugin, each of which ends its kept answers."""
         self._handle = handle
@@ -249,6 +254,16 @@ def by_pod(sign_pod: Callable[[Pod], Hashable]) -> Sign:
 
     def sign(pod: Pod, nodes: NodeTable) -> Hashable:
         return sign_pod(pod)
+
+    return sign
+
+
+def _first_by_spec(sign_spec: Callable[[Pod], Hashable], sign_rest: Sign) -> Sign:
+    """Return a function that calls `sign_rest` for the pods whose spec does not decide."""
+
+    def sign(pod: Pod, nodes: NodeTable) -> Hashable:
+        by_spec = sign_spec(pod)
+        return sign_rest(pod, nodes) if by_spec is None else by_spec
 
     return sign
 

@@ -207,10 +207,6 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title}.{method} is `async def`, and the host cannot await signatures: write it as a plain"
                 " method"
             )
-    if _has(cls, "sign") and _has(cls, "sign_spec"):
-        raise PluginDefinitionError(
-            f"{title} has both `sign` and `sign_spec`: keep `sign_spec` where the pod's spec says it all"
-        )
     if _has(cls, "add_pod") != _has(cls, "remove_pod"):
         raise PluginDefinitionError(f"{title} has only one of `add_pod` and `remove_pod`: write both")
 

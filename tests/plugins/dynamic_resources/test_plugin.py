@@ -103,6 +103,9 @@ def test_pod_is_skipped_until_a_class_provides_its_resource() -> None:
     assert plugin.pre_filter(CycleState("b"), pod, NODES) == SUCCESS
     assert plugin.sign(web("c"), NODES) is not NoConcern.CYCLE
     assert plugin.sign(web(), NODES) is NoConcern.CYCLE
+    # A class that comes later may provide the resource: the spec does not decide.
+    assert plugin.sign_spec(pod) is plugin.sign_spec(web("c")) is None
+    assert plugin.sign_spec(web(requests={"cpu": "1"})) is NoConcern.CYCLE
 
 
 DELETED = claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})

@@ -13,6 +13,7 @@ from berth_plugins.volumes.volume_binding import VolumeBinding
 from berth_plugins.volumes.volume_restrictions import VolumeRestrictions
 from berth_plugins.volumes.volume_zone import VolumeZone
 from berth_sdk.cycle_state import CycleState
+from berth_sdk.kept.follows import concern
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
@@ -324,3 +325,17 @@ def test_what_ifs_equal_a_computation_by_the_rules(
 def raw_of(pod: Pod) -> plain.Json:
     assert pod.object is not None
     return pod.object.parsed
+
+
+@each_plugin
+def test_specs_without_storage_do_not_concern_the_plugin_and_others_are_signed_pod_by_pod(cls: type) -> None:
+    stores: dict[str, ObjectStore] = {}
+    follows = PluginRuntime(cls({}, RecordingHandle(lambda: NodeTable.of(NodeColumns()), stores))).follows
+    nodes = NodeTable.of(NodeColumns())
+    assert follows.sign_spec is not None and follows.sign is not None
+    for pod in (pod_using("a"), pod_using("a", {"emptyDir": {}})):
+        known = concern(follows.sign_spec(pod))
+        assert known is concern(follows.sign(pod, nodes)) is not None
+    claiming = pod_using("a", "c1")
+    assert follows.sign_spec(claiming) is None
+    assert concern(follows.sign(claiming, nodes)) is None

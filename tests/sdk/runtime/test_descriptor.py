@@ -363,11 +363,6 @@ def test_abilities_of_a_class_beside_its_points_are_noted() -> None:
         pytest.param(
             {"sign_queue": nothing}, "without `pre_enqueue` or `queueing_hint`", id="signs no queue"
         ),
-        pytest.param(
-            {"filter": nothing, "sign": nothing, "sign_spec": nothing},
-            "has both `sign` and `sign_spec`",
-            id="two signs",
-        ),
         pytest.param({"filter": nothing, "sign": waits}, "write it as a plain method", id="async sign"),
         pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
         pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),

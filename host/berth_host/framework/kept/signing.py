@@ -25,6 +25,8 @@ log = get_logger()
 _CHECKED_SPECS: Final = 16
 _GOES_BY_MORE: Final = "its sign_spec differs for another pod with the very same spec: write it as sign"
 _MOST_SPECS: Final = 4096
+_UNDECIDED: Final = object()
+"""In place of the signature of a plugin that signs each pod of a spec."""
 _BEFORE_OTHERS: Final = 3
 """The number of entries of a key before the signatures, which are made in every cycle."""
 _KEPT_POINTS: Final = frozenset(
@@ -69,12 +71,13 @@ def keeps_by_row(client: PluginClient) -> bool:
 
 class Signer:
     """One plugin that signs. `by_row`: it judges row by row. `merges`: its answers are merged with those of
-    other plugins; a plugin without a signature of its own would prevent the others from sharing. `of_spec`:
-    the pod's spec decides the signature. `keeps`: it declares `depends_on`, so its answers may be kept;
-    otherwise its signature only says at which points of this cycle the plugin has no concern.
+    other plugins; a plugin without a signature of its own would prevent the others from sharing. `sign_spec`:
+    returns the signature that the pod's spec decides; None: no spec decides it. `sign_rest`: signs the pods
+    whose spec does not decide; None: every spec does. `keeps`: it declares `depends_on`, so its answers may
+    be kept; otherwise its signature only says at which points of this cycle the plugin has no concern.
     """
 
-    __slots__ = ("by_row", "client", "follows", "keeps", "merges", "name", "of_spec", "sign")
+    __slots__ = ("by_row", "client", "follows", "keeps", "merges", "name", "sign", "sign_rest", "sign_spec")
 
     def __init__(self, client: PluginClient, follows: Follows) -> None:
         self.client = client
@@ -85,7 +88,9 @@ class Signer:
         self.sign = _in_scope(client.in_scope, sign) if client.is_scoped else sign
         self.by_row = keeps_by_row(client)
         self.keeps = follows.depends_on is not None
-        self.of_spec = self.keeps and follows.sign_spec is not None and not client.is_scoped
+        of_spec = self.keeps and not client.is_scoped
+        self.sign_spec = follows.sign_spec if of_spec else None
+        self.sign_rest = self.sign if self.sign_spec is None else follows.sign_rest
         self.merges = self.by_row and follows.sign is not None
 
 
@@ -108,13 +113,24 @@ class _Same:
     __slots__ = ()
 
 
+class _Rest(NamedTuple):
+    """The plugins that sign each pod of a spec, in the order in which they are asked. `apart`: the positions
+    in the key of those of which the merged key holds only their concern.
+    """
+
+    names: tuple[str, ...]
+    signs: tuple[Sign, ...]
+    apart: tuple[int, ...]
+
+
 class _SignedSpec(NamedTuple):
     """The signatures of one spec. `by_name`: by plugin. `same`: equal for two specs that are equal for all
-    plugins that merge.
+    plugins that merge, and have the same `rest`.
     """
 
     by_name: dict[str, Hashable]
     same: Hashable
+    rest: _Rest
 
 
 class Signers:
@@ -125,15 +141,10 @@ class Signers:
         self._mark: Final = object()
         self._unchecked = _CHECKED_SPECS
         self._by_spec_holds = True
-        # In the order in which `sign` asks: first the plugins whose signatures are known with the spec.
-        self.all: Final = tuple(sorted(_signers(clients), key=lambda one: not one.of_spec))
-        self._of_spec = tuple([one for one in self.all if one.of_spec])
-        self._others = tuple([one.sign for one in self.all if not one.of_spec])
-        self._other_names = tuple([one.name for one in self.all if not one.of_spec])
-        # By position: the plugins of which the merged key holds only their concern.
-        self._apart = tuple(
-            [at for at, one in enumerate(self.all[len(self._of_spec) :], _BEFORE_OTHERS) if not one.merges]
-        )
+        self.all: Final = tuple(_signers(clients))
+        self._of_spec = tuple([one for one in self.all if one.sign_spec is not None])
+        self._rests: dict[frozenset[str], _Rest] = {}
+        """The plugins that sign each pod, by the names of those whose signature the spec decides."""
         self._same: dict[Hashable, _Same] = {}
 
     def sign(self, pod: Pod, nodes: NodeTable) -> tuple[dict[str, Hashable], Hashable]:
@@ -141,19 +152,19 @@ class Signers:
         merged.
         """
         try:
-            spec = self._signed_by_spec(pod, nodes)
-            others = [sign(pod, nodes) for sign in self._others]
+            by_name, same, (names, signs, apart) = self._signed_by_spec(pod)
+            others = [sign(pod, nodes) for sign in signs]
             hash(tuple(others))
         except Exception:  # noqa: BLE001 (only a shortcut: the plugin fails again in the full call)
             return {
                 one.name: self._of_its_own(one.name, self._sign_or_nothing(one, pod, nodes), pod)
                 for one in self.all
             }, object()
-        signatures = spec.by_name.copy()
-        signatures.update(zip(self._other_names, others, strict=True))
+        signatures = by_name.copy()
+        signatures.update(zip(names, others, strict=True))
         # The host's own criteria come first; plugins say themselves which points do not concern them.
-        key: list[Hashable] = [pod.priority, pod.node_name, spec.same, *others]
-        for at in self._apart:
+        key: list[Hashable] = [pod.priority, pod.node_name, same, *others]
+        for at in apart:
             key[at] = concern(key[at])
         return signatures, tuple(key)
 
@@ -179,37 +190,56 @@ class Signers:
             self._warned.add(plugin)
             log.warning("plugin.cannot_sign", plugin=plugin, pod=pod.key, reason=reason)
 
-    def _signed_by_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
+    def _signed_by_spec(self, pod: Pod) -> _SignedSpec:
         """Return the signatures of the pod's spec, made once for all pods with that spec.
 
         Raises what a plugin raises, and TypeError for a signature that cannot be hashed.
         """
         spec = pod.shared_spec
         if spec is None or not self._by_spec_holds:
-            return self._sign_spec(pod, nodes)
+            return self._sign_spec(pod)
         known = spec.signed
         if known is None or known[0] is not self._mark:
             # A mark, not `self`: a spec may outlive the plugins that signed it, and would keep all they hold.
-            signed = self._sign_spec(pod, nodes)
+            signed = self._sign_spec(pod)
             same = self._same.get(signed.same)
             if same is None:
                 same = self._same[signed.same] = _Same()
                 if len(self._same) > _MOST_SPECS:
                     del self._same[next(iter(self._same))]
-            known = spec.signed = self._mark, _SignedSpec(signed.by_name, same)
+            known = spec.signed = self._mark, signed._replace(same=same)
             if self._unchecked:
                 self._unchecked -= 1
-                self._check_by_spec(pod, nodes, known[1].by_name)
+                self._check_by_spec(pod, signed.by_name)
         kept: _SignedSpec = known[1]
         return kept
 
-    def _sign_spec(self, pod: Pod, nodes: NodeTable) -> _SignedSpec:
-        by_name = {one.name: one.sign(pod, nodes) for one in self._of_spec}
+    def _sign_spec(self, pod: Pod) -> _SignedSpec:
+        by_name: dict[str, Hashable] = {}
+        together: list[Hashable] = []
+        for one in self._of_spec:
+            signature = None if one.sign_spec is None else one.sign_spec(pod)
+            if signature is None and one.sign_rest is not None:
+                together.append(_UNDECIDED)
+            else:
+                by_name[one.name] = signature
+                together.append(signature if one.merges else concern(signature))
         hash(tuple(by_name.values()))
-        together = [by_name[one.name] if one.merges else concern(by_name[one.name]) for one in self._of_spec]
-        return _SignedSpec(by_name, tuple(together))
+        return _SignedSpec(by_name, tuple(together), self._rest_beside(frozenset(by_name)))
 
-    def _check_by_spec(self, pod: Pod, nodes: NodeTable, signed: Mapping[str, Hashable]) -> None:
+    def _rest_beside(self, decided: frozenset[str]) -> _Rest:
+        """Return the plugins that sign each pod of a spec that decides the signatures of `decided`."""
+        rest = self._rests.get(decided)
+        if rest is None:
+            ones = [one for one in self.all if one.name not in decided]
+            rest = self._rests[decided] = _Rest(
+                tuple([one.name for one in ones]),
+                tuple([one.sign_rest or one.sign for one in ones]),
+                tuple([at for at, one in enumerate(ones, _BEFORE_OTHERS) if not one.merges]),
+            )
+        return rest
+
+    def _check_by_spec(self, pod: Pod, signed: Mapping[str, Hashable]) -> None:
         """Check, for a few specs, that a pod with the same spec and nothing else in common gets the same
         signature.
 
@@ -230,10 +260,16 @@ class Signers:
             created_at_s=None,
             started_at_s=None,
         )
-        for signer in self._of_spec:
-            if self._sign_or_nothing(signer, other, nodes) != signed[signer.name]:
+        for one in self._of_spec:
+            try:
+                again = None if one.sign_spec is None else one.sign_spec(other)
+            except Exception as err:  # noqa: BLE001 (see `sign`)
+                self._warn(one.name, pod, f"it raised {raised_text(err)}")
+                again = object()
+            # None stands for a spec that does not decide as well.
+            if again != signed.get(one.name):
                 self._by_spec_holds = False
-                self._warn(signer.name, pod, _GOES_BY_MORE)
+                self._warn(one.name, pod, _GOES_BY_MORE)
 
 
 def _is_hashable(signature: object) -> bool:

@@ -128,9 +128,13 @@ class VolumeBinding(Plugin):
 
     # --- the scheduling cycle ----------------------------------------------------------------------
 
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return `NoConcern` without claims to bind: Score is 0 for every node then. None with claims."""
+        return None if claim_volumes(pod) else self._no_concern
+
     def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
-        """Return the pod's wishes, or `NoConcern` without claims to bind: Score is 0 for every node then."""
-        return wishes(pod) if pod.volumes and claim_volumes(pod) else self._no_concern
+        """Return the wishes of a pod with claims to bind."""
+        return wishes(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without claims. Unresolvable where a claim is missing, lost, being deleted, another

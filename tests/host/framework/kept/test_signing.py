@@ -53,6 +53,31 @@ class ByLabel(Signing):
         return pod.labels.get("app")
 
 
+class BySpecOrLabel(Signing):
+    """A plugin that signs a label of pods with tolerations; other pods do not concern it."""
+
+    asked: tuple[int, int] = (0, 0)
+    """The number of calls of `sign_spec` and of `sign`."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return None for a pod with tolerations."""
+        self.asked = self.asked[0] + 1, self.asked[1]
+        return None if pod.tolerations else NoConcern.CYCLE
+
+    def sign(self, pod: Pod, nodes: NodeTable) -> Hashable:
+        """Return the label."""
+        self.asked = self.asked[0], self.asked[1] + 1
+        return pod.labels.get("app")
+
+
+class ByNameOrLabel(BySpecOrLabel):
+    """A plugin whose `sign_spec` reads more than the spec."""
+
+    def sign_spec(self, pod: Pod) -> Hashable:
+        """Return None for pods with a name."""
+        return None if pod.name else NoConcern.CYCLE
+
+
 class Broken(Signing):
     """A plugin whose signing raises."""
 
@@ -88,6 +113,43 @@ def test_a_spec_is_signed_once_and_a_label_every_time() -> None:
     other = make_pod("four", cpu="1", tolerations=["dedicated"])
     assert signers.sign(other, NODES)[0]["BySpec"] == (other.tolerations, None)
     assert by_spec.asked == 4
+
+
+def test_sign_is_called_for_each_pod_whose_spec_does_not_decide_and_for_no_other() -> None:
+    plugin, by_label = BySpecOrLabel({}, NO_HANDLE), ByLabel({}, NO_HANDLE)
+    signers = signers_of(plugin, by_label)
+    for name in ("one", "two", "three"):
+        signatures, plain = signers.sign(make_pod(name, cpu="2", labels={"app": "web"}), NODES)
+        assert signatures == {"BySpecOrLabel": NoConcern.CYCLE, "ByLabel": "web"}
+    assert plugin.asked == (2, 0)
+    keys = []
+    for app in ("web", "web", "db"):
+        pod = make_pod("four", cpu="2", labels={"app": app}, tolerations=["dedicated"])
+        signatures, key = signers.sign(pod, NODES)
+        assert signatures == {"BySpecOrLabel": app, "ByLabel": app}
+        keys.append(key)
+    assert plain != keys[0] == keys[1] != keys[2]
+    assert plugin.asked == (4, 3)
+    # A summary without its object has no spec to keep the signature with.
+    assert signers.sign(Pod(name="five", labels={"app": "web"}), NODES)[0]["BySpecOrLabel"] is NoConcern.CYCLE
+
+
+def test_plugins_with_both_methods_are_signed_with_one_function_elsewhere() -> None:
+    client = local_client(BySpecOrLabel({}, NO_HANDLE))
+    follows = client.follows
+    assert follows is not None and follows.sign is not None
+    assert follows.sign(make_pod("one", labels={"app": "web"}), NODES) is NoConcern.CYCLE
+    assert follows.sign(make_pod("two", labels={"app": "web"}, tolerations=["dedicated"]), NODES) == "web"
+
+
+def test_spec_that_decides_for_one_pod_and_not_for_another_signs_no_further_pod() -> None:
+    signers = signers_of(ByNameOrLabel({}, NO_HANDLE))
+    pod = make_pod("one", cpu="3", labels={"app": "web"})
+    with capture_logs() as logs:
+        assert signers.sign(pod, NODES)[0] == {"ByNameOrLabel": "web"}
+    assert [entry["event"] for entry in logs] == ["plugin.cannot_sign"]
+    assert "sign_spec differs" in logs[0]["reason"]
+    assert signers.sign(make_pod("", cpu="3"), NODES)[0] == {"ByNameOrLabel": NoConcern.CYCLE}
 
 
 def test_a_plugin_with_other_arguments_signs_the_same_spec_for_itself() -> None:
