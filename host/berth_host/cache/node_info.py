@@ -29,6 +29,7 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_is_capped",
         "_usage",
         "born",
         "generation",
@@ -52,6 +53,8 @@ class NodeInfo:
         self.non_zero_requested: dict[str, int] = {}
         self.host_ports: set[HostPort] = set()
         self.pvc_refs: dict[str, int] = {}
+        self._is_capped = False
+        """True after a total was beyond int64."""
         self._usage: NodeUsage | None = None
         self.generation = 0
         self.node_generation = 0
@@ -71,8 +74,10 @@ class NodeInfo:
 
     def _count(self, pod: Pod) -> None:
         self._usage = None
-        _add(self.requested, pod.requests, 1)
-        _add(self.non_zero_requested, pod.non_zero_requests, 1)
+        beyond = _add(self.requested, pod.requests, 1)
+        beyond_non_zero = _add(self.non_zero_requested, pod.non_zero_requests, 1)
+        if beyond or beyond_non_zero:
+            self._is_capped = True
         for port in pod.host_ports:
             self.host_ports.add(port.normalized)
         for claim in pod.claims:
@@ -138,9 +143,10 @@ class NodeInfo:
         Each total is limited to int64, which columns and messages can hold.
         """
         if self._usage is None:
+            copied = _capped if self._is_capped else dict.copy
             self._usage = NodeUsage(
-                requested=_capped(self.requested),
-                non_zero_requested=_capped(self.non_zero_requested),
+                requested=copied(self.requested),
+                non_zero_requested=copied(self.non_zero_requested),
                 pod_count=len(self.pods),
                 host_ports=frozenset(self.host_ports),
             )
@@ -166,11 +172,16 @@ def _capped(totals: dict[str, int]) -> dict[str, int]:
     return {name: min(total, _MAX_INT64) for name, total in totals.items()}
 
 
-def _add(totals: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+def _add(totals: dict[str, int], amounts: Mapping[str, int], sign: int) -> bool:
+    """Add the amounts to the totals. Return True if a total is beyond int64 now."""
+    is_beyond = False
     # Totals of 0 have no key, so that a node without pods equals a node that never had any.
     for name, amount in amounts.items():
         total = totals.get(name, 0) + sign * amount
         if total:
             totals[name] = total
+            if total > _MAX_INT64:
+                is_beyond = True
         else:
             totals.pop(name, None)
+    return is_beyond

@@ -226,18 +226,20 @@ class Snapshot:
         for info in sorted(new, key=lambda info: info.born) if new else ():
             self._copy(info, cache, target, stamp or info.generation)
             moved = True
-        if len(columns) != cache.node_count:
+        if len(columns.index_of) != cache.node_count:
             self._drop_vanished(cache, target)
             moved = True
         if moved:
             self._names = cache.node_tree.names()
             self._order = None
-        if len(columns) != cache.node_count or len(self._names) != len(columns):
-            raise InvariantError(
-                f"the cache has {cache.node_count} nodes and {len(self._names)} in its order,"
-                f" the snapshot {len(columns)}"
-            )
-        self._update_objects(target, stamp)
+            if len(columns) != cache.node_count or len(self._names) != len(columns):
+                raise InvariantError(
+                    f"the cache has {cache.node_count} nodes and {len(self._names)} in its order,"
+                    f" the snapshot {len(columns)}"
+                )
+        objects = self._live_objects
+        if objects is not None and objects.changed_at > self._copied:
+            self._update_objects(objects, target, stamp)
         self.groups.update(cache.groups, self._copied)
         self.generation = self._copied = target
 
@@ -453,11 +455,9 @@ class Snapshot:
 
     # --- objects of other kinds ----------------------------------------------------------------
 
-    def _update_objects(self, target: int, stamp: int | None) -> None:
+    def _update_objects(self, objects: ObjectStores, target: int, stamp: int | None) -> None:
         """Copy the changed objects. `stamp`: the generation that they get; None: their own."""
-        if self._live_objects is None or self._live_objects.changed_at <= self._copied:
-            return
-        for kind, live in self._live_objects.by_kind():
+        for kind, live in objects.by_kind():
             mine = self.objects_of_kind(kind)
             removed = live.removed.since(self._copied)
             if removed is None:

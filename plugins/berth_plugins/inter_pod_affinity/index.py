@@ -202,7 +202,9 @@ class CarriedTerms:
 
     def catch_up(self, pods: PodTable) -> None:
         """Add the stanzas that have appeared in the table since the last call."""
-        self._follow(pods.readings(READING, terms_of))
+        values = pods.readings(READING, terms_of)
+        if values is not self._values or self._known < len(values.values):
+            self._follow(values)
 
     def take_in(self, coming: PodChanges) -> None:
         """Add the terms of pods that a what-if question adds, such as nominated pods. Their terms will match

@@ -78,6 +78,12 @@ class DefaultSelectors:
             return LabelSelector.equal_to({**labels, **(raw if isinstance(raw, Mapping) else {})})
         return LabelSelector((*_requirements(LabelSelector.equal_to(labels)), *_requirements(_read(raw))))
 
+    def versions(self) -> tuple[int, ...]:
+        """Return the versions of the objects from which selectors were made so far. While they are equal,
+        equal pods have equal selectors.
+        """
+        return tuple([reader.version for reader in self._readers.values()])
+
     def _owner(self, pod: Pod) -> KubeObject | None:
         if pod.owner is None:
             return None

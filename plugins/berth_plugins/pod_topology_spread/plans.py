@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from berth_sdk.handle import Handle
 from berth_sdk.node_selectors import RequiredNodeAffinity, many_conditions
-from berth_sdk.pod import Pod
+from berth_sdk.pod import OwnerRef, Pod
 from berth_sdk.selected_pods import SelectedPods
 from berth_sdk.selectors import LabelSelector
 from berth_sdk.signature import of_spec
@@ -41,6 +41,19 @@ MANY_CONSTRAINTS: Final = 64
 """The number of constraints of one pod up to which they are read in one step, plans are shared, and each
 constraint has its area.
 """
+_MOST_ALIKE: Final = 256
+"""The number of specs with the plans of the last pod that had them."""
+
+
+class _Alike(NamedTuple):
+    """A pod with its plans. `versions`: of the objects that default selectors follow from."""
+
+    spec: object
+    namespace: str
+    labels: Mapping[str, str]
+    owner: OwnerRef | None
+    versions: tuple[int, ...]
+    plans: tuple[Plan, Plan]
 
 
 class Plan:
@@ -156,6 +169,33 @@ class Plans:
         self._weight = 0
         """The number of constraints of `_kinds`."""
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._alike: dict[int, _Alike] = {}
+        """By the identity of a spec, the last pod with it: see `alike`."""
+
+    def alike(self, pod: Pod) -> tuple[Plan, Plan] | None:
+        """Return what `both` returns, which is the same for pods of one controller until an object changes
+        that their default selector follows from.
+        """
+        spec = pod.shared_spec
+        if spec is None:
+            return self.both(pod)
+        known = self._alike.get(id(spec))
+        if known is not None and (
+            known.spec is spec
+            and known.namespace == pod.namespace
+            and known.labels == pod.labels
+            and known.owner == pod.owner
+            and known.versions == self._selectors.versions()
+        ):
+            return known.plans
+        before = self._selectors.versions()
+        found = self.both(pod)
+        if found is not None and before == self._selectors.versions():
+            if len(self._alike) >= _MOST_ALIKE:
+                self._alike.clear()
+            # With the spec, so that no other spec gets its identity.
+            self._alike[id(spec)] = _Alike(spec, pod.namespace, pod.labels, pod.owner, before, found)
+        return found
 
     def both(self, pod: Pod) -> tuple[Plan, Plan] | None:
         """Return the plans of `pod` for its hard and for its soft constraints. None: it has too many to read

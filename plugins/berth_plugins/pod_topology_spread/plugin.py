@@ -96,7 +96,7 @@ class PodTopologySpread(Plugin):
         matches.
         """
         try:
-            plans = self._plans.both(pod)
+            plans = self._plans.alike(pod)
         except SelectorError:
             return wishes(pod)
         if plans is None:

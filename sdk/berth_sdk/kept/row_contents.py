@@ -62,6 +62,7 @@ class RowContents:
         "_node_follower",
         "_node_reads",
         "_nodes",
+        "_nodes_at",
         "_of_nodes",
         "_of_rows",
         "_pod_reads",
@@ -77,6 +78,8 @@ class RowContents:
         )
         self._pod_reads = tuple([read for one, read in _OF_PODS.items() if one in reads])
         self._node_follower, self._row_follower = SlotFollower(Moved.NODE), SlotFollower(Moved.ROW)
+        self._nodes_at: tuple[object, int] | None = None
+        """The table, and its version of the nodes, up to which `_nodes` holds."""
         self._nodes: list[int] = []
         """By slot: the number for the columns of the Node object; 0: not known."""
         self._rows: list[int] = []
@@ -86,7 +89,10 @@ class RowContents:
     def of(self, columns: NodeColumns, slots: Sequence[int]) -> list[int]:
         """Return the numbers of these slots of the snapshot."""
         with self._lock:
-            _catch_up(self._nodes, self._node_follower, columns)
+            nodes_at = columns.identity, columns.nodes_version
+            if self._nodes_at != nodes_at:
+                self._nodes_at = nodes_at
+                _catch_up(self._nodes, self._node_follower, columns)
             if not self._pod_reads:
                 return [self._nodes[slot] or self._number_of_node(columns, slot) for slot in slots]
             _catch_up(self._rows, self._row_follower, columns)
@@ -139,11 +145,13 @@ class ContentAnswers(Generic[V]):
     `reads`: the columns that any of these plugins reads. A new answer replaces the oldest of too many.
     """
 
-    __slots__ = ("_answers", "_contents", "_reads")
+    __slots__ = ("_answers", "_contents", "_reads", "_table")
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._contents: RowContents | None = None
+        # The identity in place of the columns, as in `SlotFollower`.
+        self._table: object = None
         self._answers: dict[int, V] = {}
 
     def __len__(self) -> int:
@@ -151,10 +159,11 @@ class ContentAnswers(Generic[V]):
 
     def numbers(self, columns: NodeColumns, slots: Sequence[int]) -> list[int]:
         """Return the numbers of the contents of these slots."""
-        contents = contents_of(columns, self._reads)
-        if contents is not self._contents:
+        contents = self._contents
+        if contents is None or self._table is not columns.identity:
             # Another table's numbers stand for other contents.
-            self._contents = contents
+            self._table = columns.identity
+            contents = self._contents = contents_of(columns, self._reads)
             self._answers.clear()
         return contents.of(columns, slots)
 

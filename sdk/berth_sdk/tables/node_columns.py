@@ -286,8 +286,10 @@ class NodeColumns:
         """
         self.images.begin_update()
         self._rare = None
-        self.allocatable.begin_update()
-        self.requested.begin_update()
+        if self.allocatable.has_new:
+            self.allocatable.begin_update()
+        if self.requested.has_new:
+            self.requested.begin_update()
         if self.labels and self._labels_written:
             self._labels_written = False
             most = 4 * len(self) + 4096

@@ -23,6 +23,8 @@ V = TypeVar("V", bound=Hashable)
 _FIRST_CAPACITY: Final = 64
 MAX_LABELS: Final = 1024
 """The number of columns by label that are kept. Further ones are built at each read."""
+_COUNTED_AFTER: Final = 1024
+"""The number of pods that are written or removed before an update counts the values of columns again."""
 _CARRIED_LABELS: Final = 256
 """The number of columns by label that stay, the oldest first, where an update finds twice as many."""
 MAX_RESOURCES: Final = 512
@@ -94,6 +96,8 @@ class PodTable:
         self._most_keys = 0
         """The number of `_label_keys` above which the next update counts them anew."""
         self._readings: dict[str, _Encoded] = {}
+        self._uncounted = 0
+        """The pods that were written or removed since the values of columns were counted."""
         self.namespaces: Dictionary[str] = Dictionary()
         """The namespaces that `namespace` encodes."""
         self._grow(_FIRST_CAPACITY)
@@ -287,17 +291,22 @@ class PodTable:
     def begin_update(self) -> None:
         """Begin an update. Drops columns whose dictionary has far more values than there are pods, and the
         newest of very many columns by label or by resource. The next read builds them again.
+
+        The values are counted after `_COUNTED_AFTER` changes, as a change adds one value to a column.
         """
-        most = 4 * len(self) + 4096
-        for columns in (self._labels, self._readings):
-            if not columns:
-                continue
-            for key in [key for key, column in columns.items() if len(column.values) > most]:
-                del columns[key]
         for kept, carried in ((self._labels, _CARRIED_LABELS), (self._requests, _CARRIED_RESOURCES)):
             if len(kept) > 2 * carried:
                 for key in list(kept)[carried:]:
                     del kept[key]
+        if self._uncounted >= _COUNTED_AFTER:
+            self._uncounted = 0
+            most = 4 * len(self) + 4096
+            for columns in (self._labels, self._readings):
+                for key in [key for key, column in columns.items() if len(column.values) > most]:
+                    del columns[key]
+        if self._requested is None and self._label_keys is None:
+            return
+        most = 4 * len(self) + 4096
         if self._requested is not None and len(self._requested) > max(most, self._most_requested):
             self._requested = self._requested_by_pods()
             self._most_requested = 2 * len(self._requested)
@@ -319,6 +328,7 @@ class PodTable:
         self._set(pod, row, index, assumed, generation)
 
     def _set(self, pod: Pod, row: int, index: int, assumed: bool, generation: int) -> None:
+        self._uncounted += 1
         self._node_index[row] = index
         self._priority[row] = pod.priority
         self._namespace[row] = self.namespaces.encode(pod.namespace)
@@ -344,6 +354,7 @@ class PodTable:
         row = self._row_of[uid]
         if self._node_index[row] != index:
             return  # the pod is on another node already
+        self._uncounted += 1
         del self._row_of[uid]
         self._assumed_uids.discard(uid)
         last = len(self._pods) - 1

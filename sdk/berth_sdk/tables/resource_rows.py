@@ -36,6 +36,8 @@ class ResourceRows:
         """The resources that some node has, or had."""
         self._most_known = 0
         """The number of `_known` above which an update counts them anew."""
+        self.has_new = False
+        """True if names or rows may have come since the last `begin_update`: it has something to look at."""
         self._sets: dict[tuple[str, ...], slice | NDArray[np.intp]] = {}
         self._rows: dict[str, int] = {}
         self.matrix: NDArray[np.int64] = np.zeros((_FIRST_ROWS, 0), dtype=np.int64)
@@ -89,6 +91,7 @@ class ResourceRows:
             self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])
         self.matrix[row] = self._built(name)
         self._rows[name] = row
+        self.has_new = True
         return row
 
     def _built(self, name: str) -> NDArray[np.int64]:
@@ -107,6 +110,7 @@ class ResourceRows:
             row = self._rows.get(name)
             if row is None:
                 self._known.add(name)
+                self.has_new = True
             else:
                 self.matrix[row, slot] = amount
         if before and before.keys() != amounts.keys():
@@ -116,6 +120,7 @@ class ResourceRows:
 
     def begin_update(self) -> None:
         """Drop the newest of very many rows, and the names that no node has any more."""
+        self.has_new = False
         if len(self._known) > self._most_known:
             self._known = {name for _, amounts in self._amounts() for name in amounts}
             self._most_known = 2 * len(self._known) + MAX_ROWS

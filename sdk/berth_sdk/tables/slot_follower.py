@@ -54,7 +54,11 @@ class SlotFollower:
 
     def moved_in(self, columns: NodeColumns) -> list[int] | None:
         """Return `moved` for the columns behind a table."""
-        log = self._log(columns)
+        what = self._what
+        # As in `_log`, without a call: several caches ask for every pod.
+        log: SlotLog | PodVolumes = (
+            columns.moved if what is _ROW else columns.node_moved if what is _NODE else columns.pod_volumes
+        )
         position = log.position
         known = self._identity is columns.identity
         if known and self._position == position:

@@ -13,12 +13,17 @@ from berth_plugins.pod_topology_spread.plans import Plans
 from berth_plugins.pod_topology_spread.plugin import PodTopologySpread
 from berth_sdk.errors import ObjectError, PluginArgsError, SelectorError
 from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import NoConcern
+from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.slices import at_once
 from berth_sdk.status import SUCCESS, Code
+from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_node, make_pod, make_table
+from berth_sdk.testing.builders import pod_object
+from berth_sdk.testing.handle import RecordingHandle
 from support.asking import IN_PROCESS, NO_HANDLE, Ask, Plug
 from support.emulated_version import args_of
 
@@ -122,6 +127,48 @@ async def test_pods_of_a_service_are_spread_by_default(ask: Ask) -> None:
     # x1 has no zone, so nothing is added for one; a1 has the only peer.
     assert scores[0] > scores[1] > scores[2] > scores[3]
     assert (await ask.score(PLUG, web(), TABLE)).code is Code.SKIP  # type: ignore[union-attr]  # a Status
+
+
+def test_pods_of_one_spec_share_plans_until_labels_controller_or_services_differ() -> None:
+    services, sets = ObjectStore(), ObjectStore()
+    stores = {"services": services, "apps/replicasets": sets}
+    stores |= {"replicationcontrollers": ObjectStore(), "apps/statefulsets": ObjectStore()}
+    plugin = PodTopologySpread({}, RecordingHandle(lambda: TABLE, stores))
+
+    def put(store: ObjectStore, kind: str, name: str, generation: int, selector: Json) -> None:
+        item: Json = {"kind": kind, "metadata": {"name": name, "namespace": "default"}}
+        item |= {"apiVersion": "v1", "spec": {"selector": selector}}
+        store.put(KubeObject.of(item).ref, KubeObject.of(item), generation)
+
+    def pod(name: str, app: str = "web", owner: str = "", namespace: str = "default") -> Pod:
+        made = pod_object(name, cpu="1", labels={"app": app}, namespace=namespace)
+        if owner:
+            of = {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": owner,
+                "uid": "u",
+                "controller": True,
+            }
+            made["metadata"]["ownerReferences"] = [of]
+        return Pod.from_object(made)
+
+    def shares(one: Pod, other: Pod) -> bool:
+        return plugin.sign(one, TABLE) == plugin.sign(other, TABLE)
+
+    assert plugin.sign(pod("a"), TABLE) is plugin.sign(pod("b"), TABLE) is NoConcern.CYCLE
+    put(services, "Service", "web", 1, {"app": "web"})
+    signed = plugin.sign(pod("a"), TABLE)
+    assert signed is not NoConcern.CYCLE
+    # Asked twice, as the second pod has the plans of the first one.
+    assert signed == plugin.sign(pod("b"), TABLE) == plugin.sign(pod("b"), TABLE)
+    assert not shares(pod("b"), pod("c", app="db"))
+    assert not shares(pod("b"), pod("c", namespace="other"))
+    put(sets, "ReplicaSet", "web-1", 2, {"matchLabels": {"tier": "front"}})
+    assert not shares(pod("b"), pod("c", owner="web-1"))
+    assert plugin.sign(pod("b"), TABLE) == signed
+    put(services, "Service", "web", 3, {"app": "db"})
+    assert plugin.sign(pod("b"), TABLE) is NoConcern.CYCLE
 
 
 # --- bad input -------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ class MergedScores:
         """The raw scores of `_about_pods`, by the columns that these plugins read; None: one of them declares
         none.
         """
+        self._capacity = 0
         self._known = KnownSlots()
         self._node_known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._has_whole = False
@@ -169,8 +170,11 @@ class MergedScores:
         Return False, and change nothing, if a plugin must be asked about one of them.
         """
         shared, by_node = self._by_content, self._node_known
-        if shared is None or not all(by_node.item(slot) for slot in slots):
+        if shared is None:
             return False
+        for slot in slots:
+            if not by_node[slot]:
+                return False
         scores = shared.find(shared.numbers(nodes.columns, slots))
         if None in scores:
             return False
@@ -274,7 +278,9 @@ class MergedScores:
         rows = nodes.slots
         same = self._rows is not None and (self._rows is rows or np.array_equal(self._rows, rows))
         self._rows = rows
-        learnt_count = sum(len(slots) for slots, _ in learnt)
+        learnt_count = 0
+        for slots, _ in learnt:
+            learnt_count += slots.size
         if not same or learnt_count > max(FEW, len(rows) >> 2):
             self._total = np.zeros(len(rows), dtype=np.int64)
             for column in self._columns:
@@ -297,14 +303,19 @@ class MergedScores:
             moved = [
                 (row, slot) for slot in slots.tolist() if (row := nodes.position_of_slot(slot)) is not None
             ]
-            elsewhere = [column.change(moved, self._total) for column in columns]
-            if any(elsewhere):
+            elsewhere = False
+            for column in columns:
+                elsewhere |= column.change(moved, self._total)
+            if elsewhere:
                 self._leaders.forget()
                 self.recorded.forget()
-            elif moved:
-                self._leaders.change([row for row, _ in moved], self._total)
-                if any(row in self.recorded.rows for row, _ in moved):
+                continue
+            self._leaders.change([row for row, _ in moved], self._total)
+            recorded = self.recorded.rows
+            for row, _ in moved:
+                if row in recorded:
                     self.recorded.forget()
+                    break
 
     def _prepare(self, plugins: tuple[WeightedPlugin, ...], capacity: int) -> None:
         if plugins is not self._plugins and plugins != self._plugins:
@@ -320,9 +331,11 @@ class MergedScores:
             )
             self._rows = None
             self.clear()
-        if len(self._known) < capacity:
+            for column in self._columns:
+                column.raw = extended(column.raw, self._capacity)
+        if self._capacity < capacity:
+            self._capacity = capacity
             self._known.grow(capacity)
             self._node_known = extended(self._node_known, capacity - len(self._node_known))
-        for column in self._columns:
-            if len(column.raw) < capacity:
+            for column in self._columns:
                 column.raw = extended(column.raw, capacity - len(column.raw))

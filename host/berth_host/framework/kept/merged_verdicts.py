@@ -65,6 +65,7 @@ class MergedVerdicts:
         """
         self._behind_nodes: frozenset[str] = frozenset()
         self._has_whole = False
+        self._capacity = 0
         self._known = KnownSlots()
         self._node_passed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -109,7 +110,7 @@ class MergedVerdicts:
                 missing = missing[wanted.take(missing)]
             if len(missing):
                 await self._learn(cycle, nodes, missing)
-        if len(self._seen) == 1:
+        if len(self._seen.statuses) == 1:
             return rows
         outcome = self._put_together(nodes)
         if len(rows) == len(nodes) and statuses.is_empty:
@@ -168,8 +169,11 @@ class MergedVerdicts:
         Return False, and change nothing, if a plugin must be asked about one of them.
         """
         shared, passed = self._by_content, self._node_passed
-        if shared is None or not all(passed.item(slot) for slot in slots):
+        if shared is None:
             return False
+        for slot in slots:
+            if not passed[slot]:
+                return False
         codes = shared.find(shared.numbers(nodes.columns, slots))
         if None in codes:
             return False
@@ -284,7 +288,7 @@ class MergedVerdicts:
 
     def _prepare(self, clients: Sequence[PluginClient], capacity: int) -> None:
         changed = clients is not self._clients and tuple(clients) != self._clients
-        if changed or len(self._seen) > _MAX_STATUSES:
+        if changed or len(self._seen.statuses) > _MAX_STATUSES:
             # PreFilter left other plugins in than the last time.
             self._clients = tuple(clients)
             self._about_pods = tuple(
@@ -298,7 +302,8 @@ class MergedVerdicts:
             self.clear()
             self._codes[:] = 0
             self._outcome = None
-        if len(self._known) < capacity:
+        if self._capacity < capacity:
+            self._capacity = capacity
             self._known.grow(capacity)
             more = capacity - len(self._codes)
             self._node_passed = extended(self._node_passed, more)
