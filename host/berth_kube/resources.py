@@ -104,7 +104,13 @@ _BUILT_IN: Final = {
         _built_in("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", namespaced=True),
         _built_in("resource.k8s.io/v1", "ResourceSlice", "resourceslices"),
         _built_in("resource.k8s.io/v1", "DeviceClass", "deviceclasses"),
-        _built_in("resource.k8s.io/v1", "DeviceTaintRule", "devicetaintrules"),
+        _built_in(
+            "resource.k8s.io/v1",
+            "DeviceTaintRule",
+            "devicetaintrules",
+            # Kubernetes 1.36 serves none by default: without a look-up, RBAC would refuse what is not there.
+            older_versions=("resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3"),
+        ),
     )
 }
 _NAME_OF_KIND: Final = {found.kind: found.name for found in _BUILT_IN.values()}

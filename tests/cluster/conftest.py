@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from berth_bench.versus.real_servers import RealServers, missing_programs
+from berth_bench.versus.real_servers import (
+    FIRST_WITH_POD_GROUPS,
+    RealServers,
+    chosen_release,
+    minor,
+    missing_programs,
+)
 from support.certificates import Authority
 from support.emptying import empty
 from support.observed.audit import POLICY
@@ -53,7 +59,15 @@ def empty_servers(servers: RealServers) -> RealServers:
 def pod_group_servers(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority
 ) -> Iterator[RealServers]:
-    """Start an API server like that of `servers` that serves pod groups. Raises if a program is missing."""
+    """Start an API server like that of `servers` that serves pod groups. Raises if a program is missing.
+
+    Skips the test on a release without pod groups.
+    """
+    if minor() < FIRST_WITH_POD_GROUPS:
+        pytest.skip(
+            f"{chosen_release()} has no pod groups of scheduling.k8s.io/v1beta1;"
+            f" 1.{FIRST_WITH_POD_GROUPS} has them"
+        )
     folder = tmp_path_factory.mktemp("pod-group-servers")
     with RealServers(folder, audit_policy=POLICY, client_ca=authority.pem, pod_groups=True) as running:
         yield running

@@ -13,8 +13,8 @@ from berth_bench.versus.real_servers import (
     NOBODY,
     PROGRAMS,
     SCHEDULER,
-    VERSION,
     RealServers,
+    chosen_release,
     program,
 )
 from support.certificates import Authority
@@ -36,14 +36,14 @@ POD = {
 
 
 def test_the_server_says_its_version(servers: RealServers) -> None:
-    assert servers.request("GET", "/version")["gitVersion"] == VERSION
+    assert servers.request("GET", "/version")["gitVersion"] == chosen_release()
 
 
 def test_programs_are_of_that_version(servers: RealServers) -> None:
     for name in PROGRAMS:
         if name not in ("etcd", "kubectl", "helm"):
             said = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True)
-            assert said.stdout.strip() == f"Kubernetes {VERSION}"
+            assert said.stdout.strip() == f"Kubernetes {chosen_release()}"
 
 
 @pytest.mark.usefixtures("servers")

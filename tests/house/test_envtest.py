@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from berth_bench.versus.real_servers import PROGRAMS, VERSION, programs_folder
+from berth_bench.versus.real_servers import PROGRAMS, VERSION, ServerError, pod_group_flags, programs_folder
 from support.e2e_cluster import PROGRAMS as MORE
 from support.places import ROOT
 
@@ -230,6 +230,23 @@ def test_tests_run_on_the_servers_of_the_chosen_release(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ENVTEST_K8S_VERSION", given)
     assert programs_folder() == tmp_path / "berth/envtest" / folder
+
+
+@pytest.mark.parametrize(
+    ("release", "has_policy"), [("v1.37.2", True), ("v1.38.0-rc.0", False), ("v1.36.3", None)]
+)
+def test_pod_groups_are_served_with_the_gates_of_the_release(
+    monkeypatch: pytest.MonkeyPatch, release: str, has_policy: bool | None
+) -> None:
+    monkeypatch.setenv("ENVTEST_K8S_VERSION", release)
+    if has_policy is None:
+        with pytest.raises(ServerError, match=r"v1\.36\.3 has no PodGroups .*: use 1\.37 or later"):
+            pod_group_flags()
+        return
+    gates, versions = pod_group_flags()
+    assert ("PodGroupPreemptionPolicy=true" in gates) is has_policy
+    assert "GenericWorkload=true" in gates
+    assert "scheduling.k8s.io/v1beta1=true" in versions
 
 
 def test_missing_go_is_named_with_its_cure(clone: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from berth_host.cluster.port import EventRecord
 from berth_host.errors.cluster import NotFoundError
 from berth_host.model.clock import ManualClock
+from berth_kube.access import check_lists, rights
 from berth_kube.client import KubeClient
 from berth_kube.cluster import KubeCluster
 from berth_kube.informer import WatchTimes
@@ -356,3 +357,26 @@ async def test_other_resource_that_is_not_served_has_no_objects(
 ) -> None:
     await followed.start(seen.handle, ["storage.k8s.io/csidrivers"])
     assert seen.events == []
+
+
+TAINT_RULES = "resource.k8s.io/devicetaintrules"
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [([], ""), (["resource.k8s.io/v1beta2"], "v1beta2"), (["resource.k8s.io/v1"], "v1")],
+    ids=["1.36", "1.36 with its gate", "1.37"],
+)
+async def test_device_taint_rules_need_no_rights_where_the_server_has_none(
+    api: KubeApi, followed: KubeCluster, client: KubeClient, seen: WatchedView, served: list[str], used: str
+) -> None:
+    """RBAC refuses a resource before the API server says that it does not have it."""
+    api.taint_rule_versions = served
+    await check_lists(client, ["nodes", TAINT_RULES], list(rights(["nodes", TAINT_RULES])))
+    await api.put("nodes", "n1")
+    await api.put("devicetaintrules", "r1")
+    await followed.start(seen.handle, ["nodes", TAINT_RULES])
+    assert list(seen.objects["Node"]) == ["n1"]
+    assert list(seen.objects["DeviceTaintRule"]) == (["r1"] if served else [])
+    paths = {request.path for request in api.seen("GET", "/devicetaintrules")}
+    assert paths == ({f"/apis/resource.k8s.io/{used}/devicetaintrules"} if served else set())

@@ -27,6 +27,7 @@ PLURALS = {
     "csinodes": ("storage.k8s.io/v1", "CSINode", False),
     "widgets": ("example.com/v1beta1", "Widget", True),
     "compositepodgroups": ("scheduling.k8s.io/v1beta1", "CompositePodGroup", True),
+    "devicetaintrules": ("resource.k8s.io/v1", "DeviceTaintRule", False),
     "events": ("events.k8s.io/v1", "Event", True),
 }
 
@@ -90,6 +91,9 @@ class KubeApi:
         self.not_served: set[str] = {"compositepodgroups"}
         self.group_versions = ["scheduling.k8s.io/v1beta1"]
         """The API versions with composite groups, if these are served."""
+        self.taint_rule_versions = ["resource.k8s.io/v1"]
+        """The API versions with device taint rules. Others are refused: RBAC is asked first, and a role of a
+        release without the rules has no right on them."""
         self.url = ""
         self._changed = asyncio.Condition()
         self._snapshots: dict[str, tuple[int, list[Json]]] = {}
@@ -180,6 +184,8 @@ class KubeApi:
         if len(parts) > 2 and parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
         plural, name, subresource = (*parts, "", "", "")[:3]
+        if plural == "devicetaintrules" and api_version not in self.taint_rule_versions:
+            return _status(403, "devicetaintrules.resource.k8s.io is forbidden", "Forbidden")
         is_served = plural in PLURALS and plural not in self.not_served
         if not is_served or (plural == "compositepodgroups" and api_version not in self.group_versions):
             return _status(404, "the server could not find the requested resource")
@@ -247,6 +253,11 @@ class KubeApi:
             groups = [{"name": "podgroups", "kind": "PodGroup", "namespaced": True}]
             groups += [{"name": "compositepodgroups", "kind": "CompositePodGroup"}] if is_served else []
             return {"kind": "APIResourceList", "resources": groups}
+        if path == "/apis/resource.k8s.io/v1" or path.removeprefix("/apis/") in self.taint_rule_versions:
+            served = [{"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": True}]
+            if path.removeprefix("/apis/") in self.taint_rule_versions:
+                served.append({"name": "devicetaintrules", "kind": "DeviceTaintRule"})
+            return {"kind": "APIResourceList", "resources": served}
         return None
 
     def _list(self, request: web.Request, plural: str, namespace: str = "") -> web.Response:

@@ -67,7 +67,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 POD_GROUP: Final = Kind("apis/scheduling.k8s.io/v1beta1", "podgroups")
-"""The place of PodGroups, which an API server serves with POD_GROUP_FLAGS alone (`real_servers`)."""
+"""The place of PodGroups, which an API server serves with `real_servers.pod_group_flags` alone."""
 
 
 class ApiClient:

@@ -42,14 +42,42 @@ SCHEDULER: Final = "system:kube-scheduler"
 """The user that the stock cluster roles of the scheduler are bound to."""
 NOBODY: Final = "nobody"
 """A user without any rights of its own."""
-POD_GROUP_FLAGS: Final = (
-    "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,"
-    "CompositePodGroup=true,PodGroupPreemptionPolicy=true,DRAWorkloadResourceClaims=true",
-    "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
-)
-"""Flags by which kube-apiserver serves Workload and PodGroup (v1beta1) and CompositePodGroup (v1alpha3),
-and keeps `spec.schedulingGroup` of a pod and the claims of a group. All of it is off by default.
-"""
+FIRST_WITH_POD_GROUPS: Final = 37
+"""The first minor of Kubernetes 1 whose API server has PodGroups in the version that berth reads."""
+_FIRST_WITHOUT_PREEMPTION_POLICY: Final = 38
+"""The first minor that has no gate PodGroupPreemptionPolicy, as the policy is a part of pod groups there."""
+
+
+def chosen_release() -> str:
+    """Return the release of the programs: the one that ENVTEST_K8S_VERSION names, else VERSION."""
+    chosen = os.environ.get("ENVTEST_K8S_VERSION")
+    return f"v{chosen.removeprefix('v')}" if chosen else VERSION
+
+
+def minor() -> int:
+    """Return the minor of the programs' release: 37 of v1.37.2."""
+    return int(chosen_release().split(".")[1])
+
+
+def pod_group_flags() -> tuple[str, ...]:
+    """Return the flags by which kube-apiserver serves Workload, PodGroup and CompositePodGroup, and keeps
+    `spec.schedulingGroup` of a pod and the claims of a group. All of it is off by default.
+
+    Raises ServerError for a release without them.
+    """
+    if minor() < FIRST_WITH_POD_GROUPS:
+        raise ServerError(
+            f"{chosen_release()} has no PodGroups of scheduling.k8s.io/v1beta1: use 1.{FIRST_WITH_POD_GROUPS}"
+            " or later"
+        )
+    gates = ["GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup"]
+    if minor() < _FIRST_WITHOUT_PREEMPTION_POLICY:
+        gates.append("PodGroupPreemptionPolicy")
+    gates.append("DRAWorkloadResourceClaims")
+    return (
+        f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}",
+        "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
+    )
 
 
 def programs_folder() -> Path:
@@ -60,8 +88,7 @@ def programs_folder() -> Path:
     if given:
         return Path(given)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    chosen = os.environ.get("ENVTEST_K8S_VERSION")
-    return Path(caches) / "berth/envtest" / (f"v{chosen.removeprefix('v')}" if chosen else VERSION)
+    return Path(caches) / "berth/envtest" / chosen_release()
 
 
 def program(name: str) -> Path:
@@ -92,7 +119,7 @@ class RealServers:
 
     `audit_policy`: the server writes `audit_log` by this policy, before it answers a request. `rbac` False:
     every user may do everything. `client_ca`: in PEM, the authority of trusted client certificates.
-    `pod_groups`: serve pod groups, with POD_GROUP_FLAGS. `more`: further flags of kube-apiserver.
+    `pod_groups`: serve pod groups, with `pod_group_flags`. `more`: further flags of kube-apiserver.
     `controllers`: the caller runs kube-controller-manager, so nothing that depends on it is switched off.
     `service_accounts`: the caller creates the service accounts, so pods are given a volume with a token.
     """
@@ -118,7 +145,7 @@ class RealServers:
         # Without controllers, service accounts are not created and the not-ready taint is not removed.
         off = ("TaintNodesByCondition",) if service_accounts else ("ServiceAccount", "TaintNodesByCondition")
         admission = () if controllers else (f"--disable-admission-plugins={','.join(off)}",)
-        self._more = (*admission, *(POD_GROUP_FLAGS if pod_groups else ()), *more)
+        self._more = (*admission, *(pod_group_flags() if pod_groups else ()), *more)
         self._client_ca = client_ca
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens = {user: secrets.token_hex(16) for user in (ADMIN, SCHEDULER, NOBODY)}
