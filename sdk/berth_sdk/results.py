@@ -22,6 +22,9 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment, PodGroup
 from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
 
+MAX_PATCHES: Final = 64
+"""The maximum of patches in one answer. The host refuses an answer with more."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:

@@ -84,6 +84,12 @@ def at_once(work: Work[T]) -> T:
             return result
 
 
+async def done_in_slices(work: Work[T]) -> T:
+    """Do the work in slices, for an `async def`, and return its result. Raises what the work raises."""
+    answer = in_slices(work)
+    return await answer if isinstance(answer, Slices) else answer
+
+
 def works_in_slices() -> bool:
     """Return True while the current task awaits `Slices`."""
     return _WORKS.get()

@@ -536,6 +536,17 @@ def _claims(size: int, _nodes: int) -> Made:
     return Made(pod=made, judged=made, before=[_CLASS, _slice(128), *few])
 
 
+def _allocated_claims(size: int, _nodes: int) -> Made:
+    """Return a pod with so many claims, each of which has a device of its own."""
+    claims = [_claim(f"c{at}") for at in range(size)]
+    for at, one in enumerate(claims):
+        result = {"request": "r0", "driver": DRIVER, "pool": "node-0", "device": f"d{at}"}
+        one["status"] = {"allocation": {"devices": {"results": [result]}}}
+    named = [{"name": f"c{at}", "resourceClaimName": f"c{at}"} for at in range(size)]
+    made = _pod({"resourceClaims": named})
+    return Made(pod=made, judged=made, before=[_CLASS, _slice(128), *claims])
+
+
 def _of_claim(claim: Callable[[int], Json]) -> Callable[[int, int], Made]:
     def make(size: int, _nodes: int) -> Made:
         made = claim(size)
@@ -569,13 +580,17 @@ def _of_slice(size: int, _nodes: int) -> Made:
     return Made(pod=uses, judged=made, before=[_CLASS, made, claim])
 
 
-def _of_selecting_slice(size: int, _nodes: int) -> Made:
-    """Return a ResourceSlice for nodes that so many values select, and a pod that gets its device."""
-    made = _slice(1)
-    del made["spec"]["nodeName"]
-    made["spec"]["nodeSelector"] = {"nodeSelectorTerms": [_values(size, "NotIn", HOST)]}
-    uses = _pod({"resourceClaims": [{"name": "c", "resourceClaimName": "hostile"}]})
-    return Made(pod=uses, judged=made, before=[_CLASS, made, _claim("hostile")])
+def _of_selecting_slice(term: Callable[[int], Json]) -> Callable[[int, int], Made]:
+    """Return a `make` for a ResourceSlice with this term as node selector, and a pod that gets its device."""
+
+    def make(size: int, _nodes: int) -> Made:
+        made = _slice(1)
+        del made["spec"]["nodeName"]
+        made["spec"]["nodeSelector"] = {"nodeSelectorTerms": [term(size)]}
+        uses = _pod({"resourceClaims": [{"name": "c", "resourceClaimName": "hostile"}]})
+        return Made(pod=uses, judged=made, before=[_CLASS, made, _claim("hostile")])
+
+    return make
 
 
 def _pool(size: int, _nodes: int) -> Made:
@@ -785,6 +800,7 @@ CASES: Final = (
         ),
     ),
     Case(name="pod/device claims", make=_claims),
+    Case(name="pod/allocated claims", make=_allocated_claims, most=1000),
     Case(
         name="pod/scheduling gates",
         make=_of_pod(lambda size: {"schedulingGates": [{"name": f"g{at}"} for at in range(size)]}),
@@ -885,7 +901,11 @@ CASES: Final = (
     ),
     Case(name="claim/selectors of a request", make=_of_claim(_selectors), most=32),
     Case(name="slice/devices with attributes", make=_of_slice, most=128),
-    Case(name="slice/values of the node selector", make=_of_selecting_slice),
+    Case(
+        name="slice/values of the node selector",
+        make=_of_selecting_slice(lambda size: _values(size, "NotIn", HOST)),
+    ),
+    Case(name="slice/conditions of the node selector", make=_of_selecting_slice(_expressions)),
     Case(name="slice/slices of a pool", make=_pool, most=500),
     Case(
         name="group/labels",

@@ -94,7 +94,7 @@ async def _side(made: Made, nodes: int, pod_groups: bool, holds: LoopHolds) -> S
         holds.reset()
         for content in made.before:
             holds.leave_out_step()
-            server.create(in_full(content))
+            _create(server, content)
             await asyncio.sleep(0)
         await _idle()
         return Side(
@@ -103,6 +103,14 @@ async def _side(made: Made, nodes: int, pod_groups: bool, holds: LoopHolds) -> S
         )
     finally:
         await host.stop()
+
+
+def _create(server: ApiServer, content: Json) -> None:
+    """Create an object with its status."""
+    whole = in_full(content)
+    made = server.create(whole)
+    if whole["kind"] != "Pod" and "status" in whole and made.get("status") != whole["status"]:
+        server.update({**whole, "metadata": made.parsed["metadata"]}, subresource="status")
 
 
 def _configuration(pod_groups: bool) -> LoadedConfiguration:

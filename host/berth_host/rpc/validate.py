@@ -16,6 +16,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import (
+    MAX_PATCHES,
     BindResult,
     FilterResult,
     ObjectPatch,
@@ -42,7 +43,6 @@ from berth_host.rpc.code_log import CodeLog
 from berth_host.rpc.hint_answer import HintAnswer
 
 MAX_PERMIT_WAIT_S: Final = 15 * 60.0
-MAX_PATCHES: Final = 64
 MAX_PATCH_DEPTH: Final = 100
 """The most levels of a patch's body, since recursive code reads it. Objects of Kubernetes have fewer than
 half.

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.slices import Work
 
 from berth_plugins.dynamic_resources.rules import Rules
 from berth_plugins.dynamic_resources.search import AllocationError, Choice, ClaimToAllocate
 
 Json = dict[str, Any]
 _OPAQUE: Final = "opaque"
+_Condition = tuple[Any, Any, frozenset[str]]
 
 
 def allocation_for(
@@ -24,14 +26,16 @@ def allocation_for(
     node_name: str,
     classes: Callable[[str], KubeObject | None],
     rules: Rules,
-) -> Json:
-    """Return the whole result for one claim on one node. Raises AllocationError."""
+) -> Work[Json]:
+    """Return the whole result for one claim on one node. Yields after each entry of a configuration, and
+    after each condition of a node selector. Raises AllocationError.
+    """
     devices: Json = {"results": [_result(choice, rules) for choice in choices]}
-    config = _config(claim, choices, classes, rules)
+    config = yield from _config(claim, choices, classes, rules)
     if config:
         devices["config"] = config
     allocation: Json = {"devices": devices}
-    selector = _node_selector(claim, choices, node_name)
+    selector = yield from _node_selector(claim, choices, node_name)
     if selector is not None:
         allocation["nodeSelector"] = selector
     return allocation
@@ -65,7 +69,7 @@ def _config(
     choices: Sequence[Choice],
     classes: Callable[[str], KubeObject | None],
     rules: Rules,
-) -> list[Json]:
+) -> Work[list[Json]]:
     """Return the configuration of each class once, with its requests, and then the claim's."""
     taken = {choice.request.parent or choice.request.name: choice.request for choice in choices}
     by_class: dict[str, list[str]] = {}
@@ -83,6 +87,7 @@ def _config(
         for _ in range(min(counts, 1) if rules.single_config else counts):
             config.append({"source": "FromClaim", "requests": list(wanted), **_driver_part(raw)})
     for one in config:
+        yield
         names = one["requests"]
         if rules.single_config:
             is_for_all = all(_is_for(names, request.name, taken) for request in claim.requests)
@@ -102,9 +107,10 @@ def _driver_part(raw: Mapping[str, Any]) -> Json:
     return {_OPAQUE: raw[_OPAQUE]} if raw.get(_OPAQUE) is not None else {}
 
 
-def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name: str) -> Json | None:
+def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name: str) -> Work[Json | None]:
     """Return the nodes where the devices can be used together. None: all nodes."""
-    term: Json = {}
+    term: dict[str, dict[_Condition, Json]] = {"matchFields": {}, "matchExpressions": {}}
+    seen: set[int] = set()
     for choice in choices:
         device = choice.candidate.device
         place = device.place if choice.candidate.slice.per_device else choice.candidate.slice.place
@@ -117,16 +123,18 @@ def _node_selector(claim: ClaimToAllocate, choices: Iterable[Choice], node_name:
                 f"create NodeSelector for claim {claim.key.rpartition('/')[2]}: unsupported"
                 f" ResourceSlice.NodeSelector with {len(terms)} terms"
             )
+        if id(place) in seen:
+            continue
+        seen.add(id(place))
         for one in terms:
-            for kind in ("matchFields", "matchExpressions"):
-                known = term.setdefault(kind, [])
-                known.extend(item for item in one.get(kind) or () if not _contains(known, item))
-    term = {kind: items for kind, items in term.items() if items}
-    return {"nodeSelectorTerms": [term]} if term else None
+            for kind, known in term.items():
+                for item in one.get(kind) or ():
+                    known.setdefault(_condition(item), item)
+                    yield
+    conditions = {kind: list(known.values()) for kind, known in term.items() if known}
+    return {"nodeSelectorTerms": [conditions]} if conditions else None
 
 
-def _contains(known: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
-    def parts(one: Mapping[str, Any]) -> tuple[Any, Any, frozenset[str]]:
-        return one.get("key"), one.get("operator"), frozenset(one.get("values") or ())
-
-    return any(parts(one) == parts(wanted) for one in known)
+def _condition(item: Mapping[str, Any]) -> _Condition:
+    """Return what makes two conditions the same."""
+    return item.get("key"), item.get("operator"), frozenset(item.get("values") or ())

@@ -71,10 +71,10 @@ class Allocator:
         # Results by wish, then by key of a `NodeGroup`.
         self._found: OrderedDict[str, Found] = OrderedDict()
 
-    def refresh(self) -> None:
-        """Apply the cluster's changes."""
-        self.inventory.refresh()
-        self.ledger.refresh()
+    def refresh(self) -> Work[None]:
+        """Apply the cluster's changes. Yields after each object."""
+        yield from self.inventory.refresh()
+        yield from self.ledger.refresh()
 
     def verdicts(self, attempt: Attempt, nodes: NodeTable) -> Work[Verdicts]:
         """Return one verdict for each row, in pieces. The results per node go into the attempt."""
@@ -147,7 +147,7 @@ class Allocator:
         found: dict[int, Found] = {}
         late: Status | None = None
         for group in list(self.inventory.groups(nodes)):
-            for rows, wish in wishes.of_rows(group.rows):
+            for rows, wish in (yield from wishes.of_rows(group.rows)):
                 kept = found.get(id(wish))
                 if kept is None:
                     kept = found[id(wish)] = self._kept(wish)

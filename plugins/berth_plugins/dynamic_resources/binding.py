@@ -17,8 +17,9 @@ from berth_sdk.clocks import wall_s
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
-from berth_sdk.results import ObjectPatch, PatchAction, PatchOutcome, PatchResult
+from berth_sdk.results import MAX_PATCHES, ObjectPatch, PatchAction, PatchOutcome, PatchResult
 from berth_sdk.rfc3339 import format_time, parse_time
+from berth_sdk.slices import Work
 
 from berth_plugins.dynamic_resources.claims import (
     CLAIMS,
@@ -73,6 +74,18 @@ class Binding:
     waits: int = 0
     """The number of rounds in a row in which another pod wrote a claim of this pod."""
     _asked: list[tuple[ClaimBinding, str]] = field(default_factory=list)
+    _left: list[ClaimBinding] = field(init=False)
+    """The claims that may not be the pod's yet."""
+    _newly_bound: list[ClaimBinding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with all claims."""
+        self._left = list(self.claims)
+
+    def newly_bound(self) -> list[ClaimBinding]:
+        """Return the claims that became the pod's since the last call."""
+        found, self._newly_bound = self._newly_bound, []
+        return found
 
     def take(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
         """Apply the outcomes of the round before, and return the created claims. Raises BindingError."""
@@ -84,11 +97,12 @@ class Binding:
                     self.turns.end(one.claim.ref.uid, self.holder, one.claim)
             self._asked = []
 
-    def leave(self) -> None:
-        """Give up the turns of this pod."""
+    def leave(self) -> Work[None]:
+        """Give up the turns of this pod. Yields after each claim."""
         for one in self.claims:
             if one.claim is not None:
                 self.turns.end(one.claim.ref.uid, self.holder)
+            yield
 
     def _taken(self, patched: Sequence[PatchResult]) -> list[ClaimBinding]:
         made = []
@@ -101,7 +115,7 @@ class Binding:
                 if step != _POD:
                     one.claim = result.object
                 if step == _STATUS:
-                    one.is_bound = one.is_sent = True
+                    self._is_bound_now(one)
             elif result.outcome is PatchOutcome.CONFLICT and result.object is not None and step != _POD:
                 one.claim = result.object
                 one.conflicts += 1
@@ -111,34 +125,58 @@ class Binding:
                 raise BindingError(f"{_doing(one, step)}: {result.message or result.outcome.name}")
         return made
 
-    def patches(self) -> tuple[ObjectPatch, ...]:
-        """Return the patches that are due now. Empty: every claim is the pod's, or `waits` was raised as
-        another pod writes a claim. Raises BindingError.
+    def patches(self) -> Work[tuple[ObjectPatch, ...]]:
+        """Return the patches that are due now, as many as one answer may have. Empty: every claim is the
+        pod's, or `waits` was raised as another pod writes a claim. Yields after each claim. Raises
+        BindingError.
         """
         patches: list[ObjectPatch] = []
+        left: list[ClaimBinding] = []
         waits = False
-        for one in self.claims:
-            if one.is_bound:
+        for at, one in enumerate(self._left):
+            # A claim that is made for extended resources has two patches in its last round.
+            if len(patches) + (1 if one.reserved.requests is None else 2) > MAX_PATCHES:
+                left += self._left[at:]
+                break
+            yield
+            if one.is_bound or self._is_the_pods(one):
                 continue
-            if one.claim is None:
-                self._ask(patches, one, _CREATE, self._creation(one))
-                continue
-            one.claim = self.turns.newest(one.claim)
-            if self._is_written(one, one.claim):
-                if one.reserved.allocation is not None:
-                    one.is_sent = one.is_bound = True
-                self.turns.end(one.claim.ref.uid, self.holder)
-                continue
-            if not self.turns.take(one.claim.ref.uid, self.holder, self._consumer(one)):
-                waits = True
-                continue
-            step, body = self._next(one, one.claim)
-            one.is_sent = step == _STATUS
-            self._ask(patches, one, step, _patch(one.claim, body, "status" if step == _STATUS else ""))
-            if step == _STATUS and one.reserved.requests is not None:
-                self._ask(patches, one, _POD, self._pod_patch(one, one.claim))
+            left.append(one)
+            asked = self._asked_of(one)
+            waits = waits or not asked
+            patches += asked
+        self._left = left
         self.waits = self.waits + 1 if waits and not patches else 0
         return tuple(patches)
+
+    def _is_the_pods(self, one: ClaimBinding) -> bool:
+        """Return True if the claim is the pod's already, as it was read or as another pod has written it."""
+        if one.claim is None:
+            return False
+        one.claim = self.turns.newest(one.claim)
+        if not self._is_written(one, one.claim):
+            return False
+        if one.reserved.allocation is not None:
+            self._is_bound_now(one)
+        self.turns.end(one.claim.ref.uid, self.holder)
+        return True
+
+    def _is_bound_now(self, one: ClaimBinding) -> None:
+        one.is_sent = one.is_bound = True
+        self._newly_bound.append(one)
+
+    def _asked_of(self, one: ClaimBinding) -> list[ObjectPatch]:
+        """Return the patches of one claim. Empty: another pod writes the claim. Raises BindingError."""
+        if one.claim is None:
+            return [self._ask(one, _CREATE, self._creation(one))]
+        if not self.turns.take(one.claim.ref.uid, self.holder, self._consumer(one)):
+            return []
+        step, body = self._next(one, one.claim)
+        one.is_sent = step == _STATUS
+        patches = [self._ask(one, step, _patch(one.claim, body, "status" if step == _STATUS else ""))]
+        if step == _STATUS and one.reserved.requests is not None:
+            patches.append(self._ask(one, _POD, self._pod_patch(one, one.claim)))
+        return patches
 
     def _is_written(self, one: ClaimBinding, claim: KubeObject) -> bool:
         """Return True if the claim is the pod's already: reserved, with the allocation that was chosen."""
@@ -153,9 +191,9 @@ class Binding:
         me = {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
         return me if one.reserved.consumer is None else dict(one.reserved.consumer)
 
-    def _ask(self, patches: list[ObjectPatch], one: ClaimBinding, step: str, patch: ObjectPatch) -> None:
+    def _ask(self, one: ClaimBinding, step: str, patch: ObjectPatch) -> ObjectPatch:
         self._asked.append((one, step))
-        patches.append(patch)
+        return patch
 
     def _creation(self, one: ClaimBinding) -> ObjectPatch:
         owner = {

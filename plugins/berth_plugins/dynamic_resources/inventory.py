@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from berth_sdk.errors import BerthError
 from berth_sdk.handle import ObjectReader
+from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -134,6 +135,8 @@ class Inventory:
         self._taint_rules = taint_rules
         self._local_counters = local_counters
         self._version: int | None = None
+        self._unread: set[str] = set()
+        self._unbuilt: set[PoolId] = set()
         self._slices: dict[str, Slice] = {}
         self._by_pool: dict[PoolId, dict[str, Slice]] = {}
         self.pools: dict[PoolId, Pool] = {}
@@ -146,23 +149,32 @@ class Inventory:
         self._stamps: dict[str, int] = {}
         self._wide_stamp = 0
 
-    def refresh(self) -> None:
-        """Read the slices and the taint rules that changed since the last call."""
+    def refresh(self) -> Work[None]:
+        """Read the slices and the taint rules that changed since the last call. Yields after each slice and
+        each pool; another caller meanwhile reads the rest.
+        """
+        self._note_changes()
+        while self._unread:
+            self._unbuilt |= self._read(self._unread.pop())
+            yield
+        while self._unbuilt:
+            self._rebuild(self._unbuilt.pop())
+            yield
+
+    def _note_changes(self) -> None:
         version, rules = self._reader.version, self._taint_rules.refresh()
         if version == self._version and not rules:
             return
         moved = None if self._version is None else self._reader.moved_since(self._version)
-        names = {name for _, name in moved} if moved is not None else None
         self._version = version
-        if names is None:
-            names = {*self._slices, *self.broken, *(item.ref.name for item in self._reader.list())}
+        if moved is None:
+            self._unread |= {*self._slices, *self.broken, *(item.ref.name for item in self._reader.list())}
+        else:
+            self._unread |= {name for _, name in moved}
         if rules:
-            names |= {name for name, one in self._slices.items() if any(rule.concerns(one) for rule in rules)}
-        changed: set[PoolId] = set()
-        for name in names:
-            changed |= self._read(name)
-        for pool_id in changed:
-            self._rebuild(pool_id)
+            self._unread |= {
+                name for name, one in self._slices.items() if any(rule.concerns(one) for rule in rules)
+            }
 
     def touch(self, pool_id: PoolId) -> None:
         """Record a change of the pool, or of the amounts in use."""

@@ -11,7 +11,7 @@ later cycle of the same group shares the reservation too, as do the groups of on
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +21,7 @@ from berth_sdk.errors import QuantityError
 from berth_sdk.handle import ObjectReader
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.quantity import nano_value
+from berth_sdk.slices import Work
 
 from berth_plugins.dynamic_resources.capacity import amounts_by_full_name
 from berth_plugins.dynamic_resources.claims import EXTENDED_ANNOTATION, allocation_of, results_of
@@ -118,6 +119,8 @@ class Ledger:
         self._touched = touched
         self._now_s = now_s
         self._version: int | None = None
+        self._unread: deque[ClaimKey] = deque()
+        """The claims that changed and were not read again, in the order of the changes."""
         self._stored: dict[ClaimKey, Taking] = {}
         self._negative: dict[ClaimKey, str] = {}
         self._pending: dict[ClaimKey, _Pending] = {}
@@ -128,9 +131,9 @@ class Ledger:
         self._extended_by: dict[ClaimKey, str] = {}
         self.lock = threading.RLock()
 
-    def refresh(self) -> None:
+    def refresh(self) -> Work[None]:
         """Read the claims that changed since the last call, and drop reservations that no pod waits for any
-        more.
+        more. Yields after each claim; another caller meanwhile reads the rest.
         """
         with self.lock:
             version = self._claims.version
@@ -140,8 +143,14 @@ class Ledger:
                 if moved is None:
                     listed = [(item.ref.namespace, item.ref.name) for item in self._claims.list()]
                     moved = [*self._stored, *self._extended_by, *self._pending, *listed]
-                for key in dict.fromkeys(moved):
-                    self._read(key)
+                self._unread.extend(dict.fromkeys(moved))
+        while True:
+            with self.lock:
+                if not self._unread:
+                    break
+                self._read(self._unread.popleft())
+            yield
+        with self.lock:
             if self._pending:
                 self._drop_overdue()
 

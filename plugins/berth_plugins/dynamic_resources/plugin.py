@@ -33,6 +33,7 @@ from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import (
+    MAX_PATCHES,
     LiveReservation,
     NodeRejections,
     ObjectPatch,
@@ -45,7 +46,7 @@ from berth_sdk.results import (
     Tries,
 )
 from berth_sdk.signature import wishes
-from berth_sdk.slices import Work, in_slices
+from berth_sdk.slices import Work, done_in_slices, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -228,7 +229,7 @@ class DynamicResources(Plugin):
             members: dict[str, Attempt] = state.group.get_or_make(_MEMBERS, _nobody)
             members[pod.uid] = attempt
         allocator = self._allocator
-        allocator.refresh()
+        yield from allocator.refresh()
         try:
             claims = yield from self._claims_to_use(pod, root_key, own_group)
         except ClaimError as err:
@@ -316,11 +317,13 @@ class DynamicResources(Plugin):
                 all_freed = False
             else:
                 # A claim that members share is given up once: the second patch would find it changed.
-                patches += [patch for patch in freed[1] if patch not in patches]
+                new = [patch for patch in freed[1] if patch not in patches]
+                # The group's next attempt gives up the claims that this answer has no room for.
+                patches += new if len(patches) + len(new) <= MAX_PATCHES else ()
         text = "deallocation and deletion of ResourceClaims completed"
         if self._rules.of_groups and not all_freed and not group.scheduled:
             given_up = self._given_up(group.group, known.values())
-            if given_up is not None:
+            if given_up is not None and len(patches) < MAX_PATCHES:
                 text = given_up[0]
                 patches.append(given_up[1])
         return PodGroupPostFilterResult(Status.unschedulable(text), patches=tuple(patches))
@@ -354,20 +357,20 @@ class DynamicResources(Plugin):
         scores = (points.get(id(found_at(name)), 0) for name in nodes.names)
         return np.fromiter(scores, dtype=np.int64, count=len(nodes))
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status]:
         """Count the chosen devices as taken, until the claims have the allocation. SKIP without claims."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if attempt is None:
             return Status.error(NOT_FOUND)
         if attempt.is_empty:
             return Status.skip()
-        return self._reservations.reserve(state, attempt, node_name)
+        return in_slices(self._reservations.reserve(state, attempt, node_name))
 
     async def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Give the devices back."""
         attempt: Attempt | None = state.get(_ATTEMPT)
         if state.token is not None or (attempt is not None and not attempt.is_empty):
-            self._reservations.give_back(state, attempt)
+            await done_in_slices(self._reservations.give_back(state))
 
     def reconcile(self, live: Sequence[LiveReservation]) -> Sequence[LiveReservation]:
         """Restore the reservations whose token is complete. The host tries the pods of the others again."""
@@ -386,7 +389,7 @@ class DynamicResources(Plugin):
         self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
     ) -> PreBindResult | Status:
         """Write allocations and reservations to the claims, then wait until their devices are ready."""
-        return self._reservations.pre_bind(state, state.get(_ATTEMPT), pod, node_name, patched)
+        return await done_in_slices(self._reservations.pre_bind(state, pod, node_name, patched))
 
     # --- parts -----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ The cycle's token holds the reserved devices, so that they survive the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PatchResult, PreBindResult
+from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status
 
 from berth_plugins.dynamic_resources.allocation import allocation_for
@@ -36,7 +37,6 @@ from berth_plugins.dynamic_resources.turns import Turns
 from berth_plugins.dynamic_resources.wishes import EXTENDED_NAME
 
 Json = dict[str, Any]
-MAX_TOKEN_BYTES: Final = 4096
 _BINDING: Final = "binding"
 _RESERVED: Final = "reserved"
 _WAITED: Final = "waits for devices"
@@ -56,6 +56,8 @@ class ClaimReservations:
         self._turns = Turns(monotonic_s)
         self._users: dict[str, dict[str, str]] = {}
         """The pods that will use a claim once they are bound: uid by cycle, by uid of the claim."""
+        self._used: dict[str, list[str]] = {}
+        """The uids of the claims in `_users`, by cycle."""
         self._users_lock = threading.Lock()
 
     def is_full(self, one: PodClaim, pod: Pod) -> bool:
@@ -70,42 +72,49 @@ class ClaimReservations:
         present = {who.get("uid") for who in one.claim.get("status.reservedFor") or ()}
         return pod.uid not in present and len(present | coming) >= MAX_CONSUMERS
 
-    def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Status:
-        """Count the devices that Filter found for the node as taken."""
+    def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Work[Status]:
+        """Count the devices that Filter found for the node as taken. Yields after each claim."""
         found = attempt.outcomes.get(node_name)
         waiting = attempt.unallocated
         if found is None and waiting:
             return Status.error("claim allocation not found for node")
-        reserved = [
-            _reserved(one, one.promised, attempt.group)
-            for one in {id(one): one for one in attempt.claims}.values()
-            if one.is_allocated or one.promised is not None
-        ]
+        chosen = []
+        for one in {id(one): one for one in attempt.claims}.values():
+            if one.is_allocated or one.promised is not None:
+                chosen.append(_reserved(one, one.promised, attempt.group))
+                yield
         if found is not None:
             try:
-                reserved.extend(self._promised(attempt, found, node_name))
+                chosen += yield from self._promised(attempt, found, node_name)
             except AllocationError as err:
                 return Status.error(str(err))
-        reserved = [self._counted(one, state.cycle_id) for one in reserved]
-        self._use(reserved, state.cycle_id, attempt.pod)
+        # Unreserve finds what is counted by now, wherever the work is given up.
+        reserved: list[Reserved] = []
         state.write(_RESERVED, reserved)
+        for each in chosen:
+            reserved.append(self._counted(each, state.cycle_id))
+            self._use(each, state.cycle_id, attempt.pod)
+            yield
         token = encode(reserved)
-        if len(token) <= MAX_TOKEN_BYTES:
+        if token is not None:
             state.token = token
         return SUCCESS
 
-    def give_back(self, state: CycleState, attempt: Attempt | None) -> None:
-        """Give the devices back. Allocations that may be written already are left to the claims."""
+    def give_back(self, state: CycleState) -> Work[None]:
+        """Give the devices back. Allocations that may be written already are left to the claims. Yields
+        after each claim.
+        """
         binding: Binding | None = state.get(_BINDING)
-        if binding is not None:
-            binding.leave()
-        ledger = self._allocator.ledger
         keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
         for one in binding.claims if binding is not None else ():
             keys[_key(one)] = one.is_sent or one.is_bound
+            yield
+        if binding is not None:
+            yield from binding.leave()
         self._end_use(state.cycle_id)
         for key, is_written in keys.items():
-            ledger.settle(key, state.cycle_id, is_written=is_written)
+            self._allocator.ledger.settle(key, state.cycle_id, is_written=is_written)
+            yield
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
         """Count the live reservations and no others: a new host does not know its predecessor's cycles.
@@ -125,76 +134,94 @@ class ClaimReservations:
         self._allocator.ledger.take_up(known)
         with self._users_lock:
             self._users.clear()
+            self._used.clear()
         for one in live:
-            self._use(self._reserved(one.state) or (), one.state.cycle_id, one.pod)
+            for each in self._reserved(one.state) or ():
+                self._use(each, one.state.cycle_id, one.pod)
         return unknown
 
     def pre_bind(
         self,
         state: CycleState,
-        attempt: Attempt | None,
         pod: Pod,
         node_name: str,
         patched: Sequence[PatchResult],
-    ) -> PreBindResult | Status:
-        """Run one round. Returns patches, a wait, or success."""
+    ) -> Work[PreBindResult | Status]:
+        """Run one round. Returns patches, a wait, or success. Yields after each claim."""
         try:
-            binding: Binding = state.get_or_make(_BINDING, lambda: self._binding(state, pod))
+            binding: Binding | None = state.get(_BINDING)
+            if binding is None:
+                binding = yield from self._binding(state, pod)
+                state.write(_BINDING, binding)
             for one in binding.take(patched):
                 if one.claim is not None:
                     old = one.reserved.namespace, one.reserved.name
                     self._allocator.ledger.rename(old, _key(one), one.claim.ref.uid)
             self._settle(state, binding)
-            patches = binding.patches()
+            patches = yield from binding.patches()
             if patches:
                 return PreBindResult(SUCCESS, patches)
             if binding.waits:
                 doublings = min(binding.waits - 1, _MAX_DOUBLINGS)
                 return PreBindResult(SUCCESS, ask_again_after_s=_TURN_POLL_S * 2**doublings)
             self._settle(state, binding)
-            answer = self._wait(state, binding, pod, node_name)
-            if isinstance(answer, PreBindResult) and answer.ask_again_after_s is None:
+            answer = yield from self._wait(state, binding, pod, node_name)
+            if answer.ask_again_after_s is None:
+                # From here on `status.reservedFor` counts the pod.
                 self._end_use(state.cycle_id)
             return answer
         except BindingError as err:
             return Status.error(str(err))
 
-    def _use(self, reserved: Iterable[Reserved], cycle_id: str, pod: Pod) -> None:
-        with self._users_lock:
-            for one in reserved:
-                if one.uid and one.consumer is None:
-                    self._users.setdefault(one.uid, {})[cycle_id] = pod.uid
+    def _use(self, one: Reserved, cycle_id: str, pod: Pod) -> None:
+        if one.uid and one.consumer is None:
+            with self._users_lock:
+                self._users.setdefault(one.uid, {})[cycle_id] = pod.uid
+                self._used.setdefault(cycle_id, []).append(one.uid)
 
     def _end_use(self, cycle_id: str) -> None:
         with self._users_lock:
-            for uid, users in list(self._users.items()):
+            for uid in self._used.pop(cycle_id, ()):
+                users = self._users.get(uid, {})
                 users.pop(cycle_id, None)
                 if not users:
-                    del self._users[uid]
+                    self._users.pop(uid, None)
 
-    def _binding(self, state: CycleState, pod: Pod) -> Binding:
+    def _binding(self, state: CycleState, pod: Pod) -> Work[Binding]:
         claims = []
         for one in self._reserved(state) or ():
             claim = self._allocator.claims.get(one.name, one.namespace)
             if one.requests is None and (claim is None or claim.ref.uid != one.uid):
                 raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
             claims.append(ClaimBinding(claim, one))
+            yield
         return Binding(pod, claims, self._turns, state.cycle_id, self._allocator.rules)
 
     def _settle(self, state: CycleState, binding: Binding) -> None:
-        """Settle written claims: a claim counts itself as soon as the watch shows it."""
-        for one in binding.claims:
-            if one.is_bound and one.reserved.allocation is not None:
-                version = one.claim.ref.resource_version if one.claim is not None else ""
-                self._allocator.ledger.settle(_key(one), state.cycle_id, is_written=True, version=version)
+        """Settle the claims that were written since the last call: a claim counts itself as soon as the watch
+        shows it.
+        """
+        for one in binding.newly_bound():
+            self._settle_one(state, one)
 
-    def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> PreBindResult | Status:
+    def _settle_one(self, state: CycleState, one: ClaimBinding) -> None:
+        if one.reserved.allocation is not None:
+            version = one.claim.ref.resource_version if one.claim is not None else ""
+            self._allocator.ledger.settle(_key(one), state.cycle_id, is_written=True, version=version)
+
+    def _wait(self, state: CycleState, binding: Binding, pod: Pod, node_name: str) -> Work[PreBindResult]:
         """Return SUCCESS when every binding condition of every device is true, else ask for another round."""
         if not self._allocator.rules.binding_conditions:
-            return SUCCESS
-        waiting = [one.claim for one in binding.claims if one.claim is not None and has_conditions(one.claim)]
+            return PreBindResult(SUCCESS)
+        waiting = []
+        for one in binding.claims:
+            if one.claim is not None and has_conditions(one.claim):
+                waiting.append(one.claim)
+                # The devices count until the watch shows the claim, however long the wait lasts.
+                self._settle_one(state, one)
+            yield
         if not waiting:
-            return SUCCESS
+            return PreBindResult(SUCCESS)
         if state.get(_WAITED) is None:
             state.write(_WAITED, True)
             self._handle.record_event(
@@ -204,6 +231,7 @@ class ClaimReservations:
                 action="Scheduling",
             )
         for claim in waiting:
+            yield
             now = self._allocator.claims.get(claim.ref.name, claim.ref.namespace)
             if now is None:
                 raise BindingError(f"claim {claim.ref.key} got deleted in the meantime")
@@ -216,15 +244,16 @@ class ClaimReservations:
                 if is_overdue(seen, self._binding_timeout_s, wall_s()):
                     raise BindingError(f"claim {claim.ref.name} binding timeout")
                 return PreBindResult(SUCCESS, ask_again_after_s=_POLL_S)
-        return SUCCESS
+        return PreBindResult(SUCCESS)
 
-    def _promised(self, attempt: Attempt, found: FoundDevices, node_name: str) -> list[Reserved]:
+    def _promised(self, attempt: Attempt, found: FoundDevices, node_name: str) -> Work[list[Reserved]]:
         """Return the devices of each claim on the node. Raises AllocationError."""
         classes = self._allocator.classes.get
         waiting = attempt.unallocated
         promised = []
         for i, (claim, choices) in enumerate(zip(found.claims, found.choices, strict=True)):
-            allocation = allocation_for(claim, choices, node_name, classes, self._allocator.rules)
+            yield
+            allocation = yield from allocation_for(claim, choices, node_name, classes, self._allocator.rules)
             if i < len(waiting):
                 promised.append(_reserved(waiting[i], allocation, attempt.group))
                 continue

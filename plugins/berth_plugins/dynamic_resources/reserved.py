@@ -12,6 +12,7 @@ from berth_sdk.json.scanner import ITEMS, Paths, cut
 from berth_sdk.json.writer import write_json
 
 Json = dict[str, Any]
+MAX_TOKEN_BYTES: Final = 4096
 _OPAQUE: Final[Paths] = {
     ITEMS: {ITEMS: {b"devices": {b"config": {ITEMS: {b"opaque": {b"parameters": "opaque"}}}}}}
 }
@@ -37,22 +38,29 @@ class Reserved:
     consumer: Json | None = None
 
 
-def encode(reserved: list[Reserved]) -> bytes:
-    """Return the text for the token that the host keeps."""
-    rows = [
-        [
-            one.namespace,
-            one.name,
-            one.uid,
-            one.allocation,
-            one.requests,
-            one.mappings,
-            one.group,
-            one.consumer,
-        ]
-        for one in reserved
-    ]
-    return write_json(rows)
+def encode(reserved: Sequence[Reserved]) -> bytes | None:
+    """Return the text for the token that the host keeps. None: the text would be too long for a token."""
+    rows: list[bytes] = []
+    left = MAX_TOKEN_BYTES - 1
+    for one in reserved:
+        row = write_json(
+            [
+                one.namespace,
+                one.name,
+                one.uid,
+                one.allocation,
+                one.requests,
+                one.mappings,
+                one.group,
+                one.consumer,
+            ]
+        )
+        left -= len(row) + 1
+        if left < 0:
+            # The other rows are not written: a pod may have tens of thousands of claims.
+            return None
+        rows.append(row)
+    return b"[%b]" % b",".join(rows)
 
 
 def decode(token: bytes | None) -> list[Reserved] | None:

@@ -5,12 +5,14 @@ A node that offers an extended resource provides it itself. On other nodes, devi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
 import numpy as np
 from berth_sdk.json.writer import write_json
+from berth_sdk.slices import Work
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
 
@@ -55,27 +57,27 @@ class Wishes:
         self._codes = codes
         self.unfit = np.flatnonzero(codes == _UNFIT).tolist()
 
-    def of_rows(self, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], Wish]]:
-        """Yield `rows` by their wish, without rows that have no wish."""
+    def of_rows(self, rows: Sequence[int]) -> Work[list[tuple[Sequence[int], Wish]]]:
+        """Return `rows` by their wish, without rows that have no wish. Yields after each claim."""
         if self._codes is None:
-            wish = self._wish(0)
-            if wish is not None:
-                yield rows, wish
-            return
+            wish = yield from self._wish(0)
+            return [] if wish is None else [(rows, wish)]
         by_code: dict[int, list[int]] = {}
         for row in rows:
             by_code.setdefault(int(self._codes[row]), []).append(row)
+        found: list[tuple[Sequence[int], Wish]] = []
         for code, same in by_code.items():
-            wish = self._wish(code)
+            wish = yield from self._wish(code)
             if wish is not None:
-                yield same, wish
+                found.append((same, wish))
+        return found
 
-    def _wish(self, code: int) -> Wish | None:
+    def _wish(self, code: int) -> Work[Wish | None]:
         if code not in self._known:
-            self._known[code] = self._made(code)
+            self._known[code] = yield from self._made(code)
         return self._known[code]
 
-    def _made(self, code: int) -> Wish | None:
+    def _made(self, code: int) -> Work[Wish | None]:
         if code == _UNFIT:
             return None
         served = {name for i, name in enumerate(self._served) if code >> i & 1}
@@ -84,7 +86,7 @@ class Wishes:
         if served and self._attempt.extended is not None:
             classes: Mapping[str, str] = self._attempt.extended.served
             requests, found = requests_for(self._attempt.pod, {name: classes[name] for name in served})
-            spec = {"devices": {"requests": requests}}
+            spec: Mapping[str, Any] = {"devices": {"requests": requests}}
             key = f"{self._attempt.pod.namespace}/{EXTENDED_NAME}"
             claims = (*claims, ClaimToAllocate(key, spec, requests_of(spec)))
             mappings = tuple(found)
@@ -95,8 +97,12 @@ class Wishes:
         specs = {id(claim): claim.spec for claim in claims}
         places = {key: i for i, key in enumerate(specs)}
         order = [places[id(claim)] for claim in claims]
-        written = write_json([list(specs.values()), order, mappings], sort_keys=True)
-        key = written.decode(errors="surrogateescape")
+        # A specification may have 300 KB of parameters, and a pod hundreds of claims.
+        digests = []
+        for one in specs.values():
+            digests.append(sha256(write_json(one, sort_keys=True)).hexdigest())
+            yield
+        key = write_json([digests, order, mappings]).decode(errors="surrogateescape")
         return Wish(key, claims, mappings)
 
 

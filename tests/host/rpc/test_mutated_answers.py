@@ -32,7 +32,6 @@ from berth_host.rpc.served.outbox import Outbox, Parcel
 from berth_host.rpc.served.sender import LinkSender
 from berth_host.rpc.validate import (
     MAX_KEY_BYTES,
-    MAX_PATCHES,
     MAX_PERMIT_WAIT_S,
     MAX_PRE_BIND_WAIT_S,
     VERDICT_CODES,
@@ -43,7 +42,7 @@ from berth_sdk.needs import Need
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress, PodGroup
-from berth_sdk.results import NodeRejections, PodGroupPostFilterResult, QueuedPod, Trial
+from berth_sdk.results import MAX_PATCHES, NodeRejections, PodGroupPostFilterResult, QueuedPod, Trial
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.status import Code, Status, Verdicts

@@ -12,6 +12,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from berth_sdk.slices import at_once
 from berth_sdk.status import Status
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_table
@@ -150,7 +151,7 @@ def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
     inventory = Inventory(reader, TaintRules(None))
 
     def stamps() -> list[int]:
-        inventory.refresh()
+        at_once(inventory.refresh())
         return [group.stamp for group in sorted(inventory.groups(nodes), key=lambda one: list(one.rows))]
 
     before = stamps()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from berth_plugins.dynamic_resources.devices import DeviceId
 from berth_plugins.dynamic_resources.ledger import GRACE_S, Ledger, Promise
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.slices import at_once
 from berth_sdk.tables.object_store import ObjectStore
 from support.device_objects import DRIVER, claim
 
@@ -75,7 +76,7 @@ def test_possibly_written_claim_keeps_its_devices_for_the_grace_time() -> None:
     books.ledger.take_up({})
     assert books.taken() == ["d0"]
     books.now_s = GRACE_S
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.taken() == []
 
 
@@ -119,11 +120,11 @@ def test_devices_that_a_member_may_have_written_stay_when_the_others_give_up() -
     books.claims.put(shown.ref, shown, 1)
     books.ledger.settle(SHARED, "one", is_written=True)
     books.now_s = 10 * GRACE_S
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.taken() == ["d0"], "a member still waits"
     books.ledger.settle(SHARED, "two", is_written=False)
     assert books.taken() == ["d0"]
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.taken() == []
 
 
@@ -141,11 +142,11 @@ def test_negative_share_is_known_until_its_claim_is_corrected_or_gone() -> None:
     books = Books()
     for name, amount in (("b", "-1"), ("a", "-2"), ("c", "1")):
         books.put_share(name, amount)
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.ledger.negative_share().startswith("claim default/a, ")
     books.put_share("a", "2")
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.ledger.negative_share().startswith("claim default/b, ")
     books.claims.remove("default", "b", books.generation + 1)
-    books.ledger.refresh()
+    at_once(books.ledger.refresh())
     assert books.ledger.negative_share() == ""

@@ -13,6 +13,7 @@ from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult
+from berth_sdk.slices import at_once
 from support.device_objects import DRIVER, claim
 
 Json = dict[str, Any]
@@ -63,15 +64,15 @@ class Server:
 def test_writer_enters_the_pods_that_wait_for_their_turn() -> None:
     server = Server()
     one, *others = [server.binding(name) for name in ("one", "two", "three")]
-    (patch,) = one.patches()
-    assert [other.patches() for other in others] == [(), ()]
+    (patch,) = at_once(one.patches())
+    assert [at_once(other.patches()) for other in others] == [(), ()]
     assert [other.waits for other in others] == [1, 1]
     one.take([server.apply(patch)])
-    assert one.patches() == ()
-    (second,) = others[0].patches()
+    assert at_once(one.patches()) == ()
+    (second,) = at_once(others[0].patches())
     assert [who["name"] for who in second.merge_patch["status"]["reservedFor"]] == ["one", "two", "three"]
     others[0].take([server.apply(second)])
-    assert [other.patches() for other in others] == [(), ()]
+    assert [at_once(other.patches()) for other in others] == [(), ()]
     assert [other.waits for other in others] == [0, 0]
     assert (server.users(), server.writes) == (["one", "two", "three"], 2)
     assert len(server.turns) == 0
@@ -80,22 +81,22 @@ def test_writer_enters_the_pods_that_wait_for_their_turn() -> None:
 def test_pod_that_gives_up_lets_the_next_one_write() -> None:
     server = Server()
     one, two = server.binding("one"), server.binding("two")
-    assert len(one.patches()) == 1
-    assert two.patches() == ()
-    one.leave()
-    assert len(two.patches()) == 1
+    assert len(at_once(one.patches())) == 1
+    assert at_once(two.patches()) == ()
+    at_once(one.leave())
+    assert len(at_once(two.patches())) == 1
 
 
 def test_turn_without_an_answer_is_over_after_some_time() -> None:
     server = Server()
     one, two = server.binding("one"), server.binding("two")
-    (late,) = one.patches()
-    assert two.patches() == ()
+    (late,) = at_once(one.patches())
+    assert at_once(two.patches()) == ()
     server.now += TURN_S
-    (patch,) = two.patches()
+    (patch,) = at_once(two.patches())
     two.take([server.apply(patch)])
     one.take([server.apply(late)])
-    (again,) = one.patches()
+    (again,) = at_once(one.patches())
     assert "allocation" not in again.merge_patch["status"]
     one.take([server.apply(again)])
     assert server.users() == ["two", "one"]
@@ -104,11 +105,11 @@ def test_turn_without_an_answer_is_over_after_some_time() -> None:
 def test_entered_pods_are_as_many_as_a_claim_can_have() -> None:
     server = Server(reservedFor=[{"name": f"p{i}", "uid": f"p{i}"} for i in range(MAX_CONSUMERS - 1)])
     one, two = server.binding("one"), server.binding("two")
-    assert len(one.patches()) == 1
-    assert two.patches() == ()
-    one.leave()
+    assert len(at_once(one.patches())) == 1
+    assert at_once(two.patches()) == ()
+    at_once(one.leave())
     three = server.binding("three")
-    (patch,) = three.patches()
+    (patch,) = at_once(three.patches())
     assert len(patch.merge_patch["status"]["reservedFor"]) == MAX_CONSUMERS
 
 
@@ -124,7 +125,7 @@ def test_claim_that_somebody_else_changed_is_an_error(
 ) -> None:
     server = Server(**({} if present is None else {"allocation": present}))
     with pytest.raises(BindingError, match=text):
-        server.binding("one", chosen).patches()
+        at_once(server.binding("one", chosen).patches())
 
 
 def test_token_of_an_earlier_build_is_still_read() -> None:
@@ -140,6 +141,7 @@ def test_token_keeps_opaque_parameters_as_their_owner_wrote_them(parameters: byt
     allocation = {"devices": {**ALLOCATION["devices"], "config": config}}
     reserved = Reserved("default", "parameters", "uid-a", allocation, None, [], "podgroup/default/g")
     plain = Reserved("default", "b", "uid-b", None, None, [])
-    assert parameters in encode([plain, reserved])
-    assert decode(encode([plain, reserved])) == [plain, reserved]
-    assert decode(encode([reserved])[:-1]) is None
+    whole = encode([plain, reserved])
+    assert whole is not None and parameters in whole
+    assert decode(whole) == [plain, reserved]
+    assert decode(whole[:-1]) is None

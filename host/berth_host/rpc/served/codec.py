@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from berth_sdk.results import MAX_PATCHES
 from berth_sdk.status import Verdicts
 from berth_sdk.wire.codec import CONTEXT, RPCS, SCORES, Layout, Rpc
 from berth_sdk.wire.frames import NUMBERS
@@ -27,7 +28,6 @@ from berth_host.rpc.hint_answer import NO_HINT, HintAnswer, NoHint
 from berth_host.rpc.served.link import Method
 from berth_host.rpc.served.replies import READERS, ReplyReader
 from berth_host.rpc.served.requests import FIELDS, Asking, Field, RequestWriter, Written
-from berth_host.rpc.validate import MAX_PATCHES
 
 MAX_LISTED: Final = 20_000
 """The most entries of a list: more than the pods of any request, or of a node."""

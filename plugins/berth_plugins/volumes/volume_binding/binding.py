@@ -17,7 +17,7 @@ from typing import Any, Final
 from berth_sdk.clocks import monotonic_s
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
+from berth_sdk.results import MAX_PATCHES, ObjectPatch, PatchOutcome, PatchResult, PreBindResult
 from berth_sdk.slices import Work
 from berth_sdk.status import SUCCESS, Status
 
@@ -36,8 +36,6 @@ from berth_plugins.volumes.records import (
 from berth_plugins.volumes.volume_binding.assuming import Assumed, AssumeError
 
 POLL_S: Final = 1.0
-MAX_PATCHES: Final = 64
-"""The contract's limit per round."""
 MAX_TOKEN_BYTES: Final = 4096
 TOO_LARGE: Final = b"{}"
 """The token of a reservation whose own token would be too large."""
