@@ -27,6 +27,12 @@ def pod_group(name: str, *, least: int | None = None, priority: int = 0, **spec:
     }
 
 
+def child_group(name: str, parent: str = "root", **more: Any) -> dict[str, Any]:
+    """Return the manifest of a PodGroup in a CompositePodGroup. `more`: as for `pod_group`."""
+    workload = {"workloadName": "w", "templateName": "t"}
+    return pod_group(name, parentCompositePodGroupName=parent, workloadRef=workload, **more)
+
+
 def member(name: str, group: str, *, cpu: str = "1", **more: Any) -> dict[str, Any]:
     """Return the manifest of a pod of a group."""
     return pod(name, cpu=cpu, schedulingGroup={"podGroupName": group}, **more)

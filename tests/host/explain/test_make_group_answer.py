@@ -9,7 +9,7 @@ from typing import Any
 from berth_host.explain.group_answer import GroupAnswer
 from berth_host.explain.make_group_answer import group_answer, unknown_group_text
 from berth_sdk.kube_object import ObjectRef
-from support.groups import condition_of, grouped, member, members, pod_group
+from support.groups import child_group, condition_of, grouped, member, members, pod_group
 from support.hosts import World, node, pod
 
 TOPOLOGY = {"TopologyAwareWorkloadScheduling": True}
@@ -155,7 +155,7 @@ async def test_group_of_groups_counts_its_child_groups() -> None:
         "metadata": {"name": "all", "namespace": "default"},
         "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "priority": 0},
     }
-    children = [pod_group(name, least=2, parentCompositePodGroupName="all") for name in ("x", "y")]
+    children = [child_group(name, "all", least=2) for name in ("x", "y")]
     gates = {**TOPOLOGY, "CompositePodGroup": True}
     objects = [node("a", cpu="3"), composite, *children, *members("x", 2), *members("y", 2)]
     async with grouped(objects, gates=gates) as world:

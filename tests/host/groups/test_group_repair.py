@@ -624,6 +624,7 @@ async def test_bad_annotation_of_a_group_of_groups_is_told_when_its_members_come
         await world.settle()
         leaf = gang(1)
         leaf["spec"]["parentCompositePodGroupName"] = "root"
+        leaf["spec"]["workloadRef"] = {"workloadName": "w", "templateName": "t"}
         world.server.create(leaf)
         world.server.create(member("g-0", "g"))
         await world.settle()

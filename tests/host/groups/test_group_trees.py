@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from berth_sdk.kube_object import ObjectRef
-from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
+from support.groups import GROUPS, child_group, condition_of, grouped, member, members, message_of, nodes_of
 from support.hosts import World, node, pod
 
 TREES = {**GROUPS, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
@@ -25,10 +25,6 @@ def composite(name: str, parent: str = "", **spec: Any) -> Json:
     }
 
 
-def leaf(name: str, parent: str, *, least: int | None = None) -> Json:
-    return pod_group(name, least=least, parentCompositePodGroupName=parent, **OF_WORKLOAD)
-
-
 def trees(objects: list[Json], version: str = "1.38") -> World:
     return grouped(objects, gates=TREES, emulated_version=version)
 
@@ -37,7 +33,7 @@ def trees(objects: list[Json], version: str = "1.38") -> World:
 async def test_tree_of_any_depth_is_refused_and_the_host_goes_on(version: str) -> None:
     depth = 1100  # Python ends a recursion of 1000
     chain = [composite("c0"), *(composite(f"c{i}", f"c{i - 1}") for i in range(1, depth))]
-    async with trees([node("n1"), *chain, leaf("g", f"c{depth - 1}")], version) as world:
+    async with trees([node("n1"), *chain, child_group("g", f"c{depth - 1}")], version) as world:
         world.server.create(member("deep", "g"))
         world.server.create(pod("single", cpu="1"))
         await world.settle()
@@ -51,7 +47,7 @@ async def test_tree_of_any_depth_is_refused_and_the_host_goes_on(version: str) -
 @pytest.mark.parametrize("version", ["1.37", "1.38"])
 async def test_groups_that_form_a_circle_wait_until_it_is_opened(version: str) -> None:
     circle = [composite("a", "b"), composite("b", "a")]
-    async with trees([node("n1"), *circle, leaf("g", "a")], version) as world:
+    async with trees([node("n1"), *circle, child_group("g", "a")], version) as world:
         world.server.create(member("p", "g"))
         world.server.create(pod("single", cpu="1"))
         await world.settle()
@@ -72,7 +68,7 @@ async def test_child_group_that_fails_does_not_count_for_its_placement(version: 
     root = composite("root", schedulingConstraints={"topology": [{"key": "rack"}]})
     pods = [*members("any", 1, cpu="3"), *members("gang", 6)]
     async with trees(
-        [*racks, root, leaf("any", "root"), leaf("gang", "root", least=6), *pods], version
+        [*racks, root, child_group("any", "root"), child_group("gang", "root", least=6), *pods], version
     ) as world:
         await world.settle()
         assert (nodes_of(world, "any"), nodes_of(world, "gang")) == ({"any-0": "y"}, {})

@@ -12,7 +12,16 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, Placement
 from berth_sdk.status import SUCCESS, Status
-from support.groups import condition_of, grouped, member, members, message_of, nodes_of, pod_group
+from support.groups import (
+    child_group,
+    condition_of,
+    grouped,
+    member,
+    members,
+    message_of,
+    nodes_of,
+    pod_group,
+)
 from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
 from support.waiting import until
@@ -227,7 +236,7 @@ def tree(least: int, *children: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def child(name: str, least: int) -> dict[str, Any]:
-    return pod_group(name, least=least, parentCompositePodGroupName="root")
+    return child_group(name, least=least)
 
 
 async def test_child_that_fits_beside_one_that_cannot_gets_the_text_of_the_tree_once() -> None:

@@ -17,7 +17,7 @@ from berth_sdk.status import Status
 from berth_sim.cluster.claim_controller import ClaimController
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.device_objects import claim, device, device_class, exactly, pod_with, resource_slice
-from support.groups import condition_of, grouped, message_of, nodes_of, pod_group
+from support.groups import child_group, condition_of, grouped, message_of, nodes_of, pod_group
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
 from support.waiting import until
@@ -193,7 +193,7 @@ def tree(*children: str) -> list[Json]:
         "metadata": {"name": "root", "namespace": "default"},
         "spec": {"schedulingPolicy": {"gang": {"minGroupCount": len(children)}}},
     }
-    return [root, *(pod_group(name, least=1, parentCompositePodGroupName="root") for name in children)]
+    return [root, *(child_group(name, least=1) for name in children)]
 
 
 async def test_groups_of_one_composite_group_share_a_claim() -> None:

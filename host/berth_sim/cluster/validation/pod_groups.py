@@ -33,7 +33,10 @@ _MIN_GROUP_COUNT: Final = "minGroupCount"
 
 def check_pod_group(problems: Problems, obj: Spec) -> None:
     """Check the spec of a PodGroup."""
-    _check_spec(problems, obj.get("spec") or {}, "spec", _MIN_COUNT)
+    spec = obj.get("spec") or {}
+    _check_spec(problems, spec, "spec", _MIN_COUNT)
+    if spec.get("parentCompositePodGroupName") and not spec.get("workloadRef"):
+        problems.add("spec.workloadRef", "must be set when parentCompositePodGroupName is set")
 
 
 def check_composite_pod_group(problems: Problems, obj: Spec) -> None:

@@ -56,7 +56,11 @@ def server() -> ApiServer:
         group(),
         group(schedulingPolicy={"basic": {}}, disruptionMode={"all": {}}, preemptionPolicy="Never"),
         group(schedulingConstraints={"topology": [{"key": "topology.kubernetes.io/rack"}]}),
-        group(resourceClaims=[{"name": "a", "resourceClaimName": "b"}], parentCompositePodGroupName="root"),
+        group(
+            resourceClaims=[{"name": "a", "resourceClaimName": "b"}],
+            parentCompositePodGroupName="root",
+            workloadRef={"workloadName": "w", "templateName": "t"},
+        ),
         group("CompositePodGroup", schedulingPolicy={"gang": {"minGroupCount": 2}}),
         workload(podGroupTemplates=[template("a"), template("b")]),
         workload(**nested(4)),
@@ -94,6 +98,10 @@ def test_valid_object_is_accepted(obj: dict[str, Any]) -> None:
             "spec.resourceClaims: must have 4 entries at most, and has 5",
         ),
         (
+            group(parentCompositePodGroupName="root"),
+            "spec.workloadRef: must be set when parentCompositePodGroupName is set",
+        ),
+        (
             group("CompositePodGroup"),
             "spec.schedulingPolicy.gang.minCount: unknown field 'minCount' of CompositeGangSchedulingPolicy:"
             " did you mean 'minGroupCount'?",
@@ -113,6 +121,7 @@ def test_valid_object_is_accepted(obj: dict[str, Any]) -> None:
         "no mode",
         "policy of preemption",
         "five claims",
+        "parent without workload",
         "field of the other kind",
         "no template",
         "equal templates",
