@@ -64,22 +64,22 @@ class Identity(identity_pb2_grpc.IdentityServiceServicer):
 
 class Scheduling(scheduling_pb2_grpc.SchedulingServiceServicer):
     def Filter(self, request: Any, context: Any) -> scheduling.FilterResponse:
-        check(request.ctx, attached, context)
-        shut = [n for n in request.candidates.names if n in closed.get(request.ctx.profile, ())]
-        answer = scheduling.FilterResponse(ctx=common.ReplyContext(cycle_id=request.ctx.cycle_id))
-        if shut:
-            answer.verdicts.rejected.add(status=SHUT, nodes=common.NodeSet(names=shut))
-        return answer
+        check(ctx := request.ctx, attached, context)
+        if ctx.plugin != ME.name or ctx.profile not in closed:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Configure named no such plugin or profile")
+        shut = [name for name in request.candidates.names if name in closed[ctx.profile]]
+        group = scheduling.NodeGroup(status=SHUT, nodes=common.NodeSet(names=shut))
+        verdicts = scheduling.NodeVerdicts(rejected=[group] if shut else [])
+        return scheduling.FilterResponse(ctx=common.ReplyContext(cycle_id=ctx.cycle_id), verdicts=verdicts)
 
 
 server = grpc.server(ThreadPoolExecutor(4))
 identity_pb2_grpc.add_IdentityServiceServicer_to_server(Identity(), server)
 scheduling_pb2_grpc.add_SchedulingServiceServicer_to_server(Scheduling(), server)
-address = os.environ["BERTH_PLUGIN_ENDPOINT"]
-port = server.add_insecure_port(address)
+port = server.add_insecure_port(address := os.environ["BERTH_PLUGIN_ENDPOINT"])
 if not address.startswith("unix:"):
     address = f"{address.rpartition(':')[0]}:{port}"  # port 0: the one that was free
-hello = {"protocol": "berth/1", "address": address, "instance_id": INSTANCE}
 server.start()
-print(json.dumps({**hello, "cookie": os.environ.get("BERTH_PLUGIN_COOKIE", "")}), flush=True)
+hello = {"address": address, "instance_id": INSTANCE, "cookie": os.environ.get("BERTH_PLUGIN_COOKIE", "")}
+print(json.dumps({"protocol": "berth/1", **hello}), flush=True)
 sys.stdin.read()  # the host holds the other end: this process ends with the host

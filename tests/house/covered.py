@@ -62,6 +62,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.conformance.arguments": "contract/test_faulty.py",
         "berth_sdk.conformance.holding": "contract/test_faulty.py",
         "berth_sdk.conformance.same": "contract/test_faulty.py",
+        "berth_sdk.conformance.naming": "contract/test_faulty.py",
         "berth_sdk.conformance.versions": "contract/test_faulty.py",
         "berth_sdk.conformance.attaching": "sdk/conformance/test_faults.py",
         "berth_sdk.conformance.binding": "sdk/conformance/test_faults.py",

@@ -50,6 +50,8 @@ class ConformingPlugin:
         self.lock = threading.RLock()
         self.named: deque[str] = deque(maxlen=64)
         self.attachment_id = ""
+        self.served: set[tuple[str, str]] = set()
+        """The plugins of the last Configure, each with a profile."""
         self.version: tuple[int, int] | None = None
         self.nodes: dict[int, int] = {}
         self.node_names: dict[int, str] = {}
@@ -79,6 +81,7 @@ class ConformingPlugin:
             raise RefusalError(DENIED)
         if request.accepted and not request.trial:
             self.attachment_id = request.attachment_id
+            self.served = {(one.name, one.profile) for one in request.plugins}
         return identity.ConfigureResponse()
 
     def check(self, attachment_id: str) -> None:
@@ -88,6 +91,14 @@ class ConformingPlugin:
     def check_all(self, messages: list[Any]) -> None:
         for message in messages:
             self.check(message.attachment_id)
+            self.check_named(message)
+
+    def check_named(self, message: Any) -> None:
+        """Refuse a message about a plugin, or a profile, that Configure did not name."""
+        fields = message.DESCRIPTOR.fields_by_name
+        for place, name in enumerate(("plugin", "profile")):
+            if name in fields and getattr(message, name) not in {one[place] for one in self.served}:
+                raise RefusalError(grpc.StatusCode.INVALID_ARGUMENT, f"no {name} of Configure")
 
     def Probe(self, request: Any) -> Any:  # noqa: N802
         self.check(request.attachment_id)
@@ -111,12 +122,14 @@ class ConformingPlugin:
         for delta in deltas:
             for index in delta.removed:
                 nodes.pop(index, None)
-        names = dict(self.node_names)
+        names = {index: name for index, name in self.node_names.items() if index in nodes}
         for delta in deltas:
-            nodes.update({state.index: state.generation for state in delta.upserts})
-            names.update({state.index: state.name for state in delta.upserts if state.name})
+            for state in delta.upserts:
+                nodes[state.index] = state.generation
+                if names.setdefault(state.index, state.name) != (state.name or names[state.index]):
+                    return False
         last = deltas[-1]
-        if not self.is_sum(nodes, last):
+        if not all(names.values()) or not self.is_sum(nodes, last):
             return False
         self.nodes, self.node_names, self.version = nodes, names, target
         return True
@@ -239,9 +252,13 @@ class ConformingPlugin:
 
     def _answer(self, rpc: str, request: Any, reply: Any) -> Any:
         method = getattr(self, rpc, None)
-        if isinstance(request, list) or "ctx" not in request.DESCRIPTOR.fields_by_name:
+        if isinstance(request, list):
+            return reply() if method is None else method(request)
+        if "ctx" not in request.DESCRIPTOR.fields_by_name:
+            self.check_named(request)
             return reply() if method is None else method(request)
         self.check(request.ctx.attachment_id)
+        self.check_named(request.ctx)
         if missing := self.lacking(request.ctx):
             found = reply()
             found.ctx.missing.extend(missing)

@@ -40,14 +40,12 @@ func (t *table) apply(delta *pb.StateDelta) bool {
 	}
 	isWhole := true
 	for _, state := range delta.Upserts {
-		changed := node{}
+		changed := node{name: state.Name}
 		if known := next.at(state.Index); known != nil {
 			changed = *known
+			isWhole = isWhole && (state.Name == "" || state.Name == known.name)
 		}
 		changed.generation = state.Generation
-		if state.Name != "" {
-			changed.name = state.Name
-		}
 		if state.Summary != nil {
 			changed.allocatable = state.Summary.Allocatable["cpu"]
 		}

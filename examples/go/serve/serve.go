@@ -32,6 +32,7 @@ type identity struct {
 	mu        sync.Mutex
 	named     []string // the ids that Handshakes named, the newest last
 	attached  string   // the id of the last Configure that was accepted
+	profiles  []string // of that Configure
 }
 
 func (i *identity) Handshake(_ context.Context, request *pb.HandshakeRequest) (*pb.HandshakeResponse, error) {
@@ -57,6 +58,10 @@ func (i *identity) Configure(_ context.Context, request *pb.ConfigureRequest) (*
 			return &pb.ConfigureResponse{Error: err.Error()}, nil
 		}
 		i.attached = request.AttachmentId
+		i.profiles = nil
+		for _, plugin := range request.Plugins {
+			i.profiles = append(i.profiles, plugin.Profile)
+		}
 	}
 	return &pb.ConfigureResponse{}, nil
 }
@@ -96,13 +101,21 @@ func agree(ctx context.Context, request any) error {
 	return nil
 }
 
-// check refuses a request unless it names the last attachment that was accepted.
+// check refuses a request unless it names the last attachment that was accepted, and the plugin and a profile of it.
 func (i *identity) check(request any) error {
 	id := named(request)["berth-attachment-id"]
+	plugin, isAbout := named(request)["berth-plugin"]
+	call, isOfCycle := request.(interface{ GetCtx() *pb.CallContext })
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if id == "" || id != i.attached {
 		return status.Error(codes.PermissionDenied, "the attachment_id is not that of the last Configure that was accepted")
+	}
+	if isAbout && plugin != i.hello.Plugins[0].Name {
+		return status.Errorf(codes.InvalidArgument, "the last Configure named no plugin %q", plugin)
+	}
+	if isOfCycle && !slices.Contains(i.profiles, call.GetCtx().GetProfile()) {
+		return status.Errorf(codes.InvalidArgument, "the last Configure named no profile %q", call.GetCtx().GetProfile())
 	}
 	return nil
 }

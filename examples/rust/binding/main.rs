@@ -139,7 +139,7 @@ impl SchedulingService for Slots {
 
     async fn unreserve(&self, request: Request<UnreserveRequest>) -> Answer<UnreserveResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         let done_cycle_ids: Vec<String> = request.items.into_iter().map(|item| item.cycle_id).collect();
         done_cycle_ids.iter().for_each(|id| self.state().cycles.end(id));
         Ok(Response::new(UnreserveResponse { done_cycle_ids }))
@@ -199,14 +199,14 @@ impl SchedulingService for Slots {
 
     async fn post_bind(&self, request: Request<PostBindRequest>) -> Answer<PostBindResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         request.items.iter().for_each(|item| self.state().cycles.end(&item.cycle_id));
         done()
     }
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         self.state().cycles.ended(&request.ended);
         done()
     }
@@ -219,7 +219,7 @@ impl StateService for Slots {
         let (mut live, mut expected, mut is_complete) = (vec![], 0, false);
         while let Some(page) = stream.message().await? {
             agree(&metadata, &page)?;
-            self.attachments.check(&page.attachment_id)?;
+            self.attachments.check(&page)?;
             if is_complete || page.sequence != expected {
                 return Err(Status::invalid_argument(format!("page {} came in place of {expected}", page.sequence)));
             }

@@ -120,7 +120,7 @@ impl SchedulingService for FreeCpu {
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         self.state.lock().unwrap().end(&request.ended);
         done()
     }
@@ -133,7 +133,7 @@ impl StateService for FreeCpu {
         let mut chunks = Chunks::default();
         while let Some(request) = stream.message().await? {
             agree(&metadata, &request)?;
-            self.attachments.check(&request.attachment_id)?;
+            self.attachments.check(&request)?;
             if request.sequence != chunks.count {
                 return Err(Status::invalid_argument(format!(
                     "chunk {} came in place of {}",

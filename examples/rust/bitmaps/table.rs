@@ -1,5 +1,7 @@
 //! The copy of the host's nodes, as deltas bring it up to date.
 
+use std::collections::HashMap;
+
 use serve::contract::*;
 
 const MODULUS: u64 = 1 << 53;
@@ -38,7 +40,8 @@ impl Node {
 pub struct Table {
     /// The version of the copy; None: there is no copy.
     pub version: Option<StateVersion>,
-    nodes: Vec<Option<Node>>, // by index
+    nodes: Vec<Option<Node>>,      // by index
+    names: HashMap<usize, String>, // of the nodes
     count: u32,
     sum: u64,
 }
@@ -55,11 +58,15 @@ impl Table {
             return false;
         }
         let mut is_whole = delta.object_count == 0; // the plugin declares no objects
-        delta.removed.iter().for_each(|index| self.put(*index as usize, None));
+        for index in &delta.removed {
+            self.names.remove(&(*index as usize));
+            self.put(*index as usize, None);
+        }
         for state in &delta.upserts {
             let index = state.index as usize;
             let known = self.node(index);
-            is_whole &= known.is_some() || !state.name.is_empty();
+            let name = self.names.entry(index).or_insert_with(|| state.name.clone());
+            is_whole &= !name.is_empty() && (state.name.is_empty() || *name == state.name);
             self.put(index, Some(known.unwrap_or_default().with(state)));
         }
         is_whole &= self.count == delta.node_count && self.sum == delta.generation_sum;

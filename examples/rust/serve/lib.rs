@@ -97,29 +97,44 @@ pub struct Attachments(Mutex<Ids>);
 struct Ids {
     named: VecDeque<String>,
     attached: String,
+    served: Vec<(String, String)>, // the plugins of that attachment, each with a profile
 }
 
 impl Attachments {
     /// Return attachments of which `id` is the present one, for tests that call a plugin without a host.
-    pub fn attached(id: &str) -> Self {
-        Self(Mutex::new(Ids { attached: id.into(), ..Default::default() }))
+    pub fn attached(id: &str, plugin: &str, profile: &str) -> Self {
+        let served = vec![(plugin.into(), profile.into())];
+        Self(Mutex::new(Ids { attached: id.into(), served, ..Default::default() }))
     }
 
-    /// Refuse every attachment but the present one.
-    pub fn check(&self, id: &str) -> Result<(), Status> {
-        if id.is_empty() || id != self.0.lock().unwrap().attached {
+    /// Refuse every attachment but the present one, and every plugin that its Configure did not name.
+    pub fn check(&self, message: &impl Named) -> Result<(), Status> {
+        let (id, plugin) = message.named();
+        self.admit(id, plugin, None)
+    }
+
+    /// Return the context of a call of a cycle; refuse a call of another attachment, plugin or profile.
+    pub fn context<'a>(&self, ctx: &'a Option<CallContext>) -> Result<&'a CallContext, Status> {
+        let ctx = ctx.as_ref().ok_or(Status::invalid_argument("the request has no ctx"))?;
+        self.admit(&ctx.attachment_id, Some(&ctx.plugin), Some(&ctx.profile))?;
+        Ok(ctx)
+    }
+
+    /// Refuse what the last Configure that was accepted did not name. `plugin`, `profile`: None: any.
+    fn admit(&self, id: &str, plugin: Option<&str>, profile: Option<&str>) -> Result<(), Status> {
+        let ids = self.0.lock().unwrap();
+        if id.is_empty() || id != ids.attached {
             return Err(Status::permission_denied(
                 "the attachment_id is not that of the last Configure that was accepted",
             ));
         }
+        let is_meant = |one: &(String, String)| {
+            plugin.is_none_or(|name| name == one.0) && profile.is_none_or(|name| name == one.1)
+        };
+        if !ids.served.iter().any(is_meant) {
+            return Err(Status::invalid_argument("the last Configure named no such plugin or profile"));
+        }
         Ok(())
-    }
-
-    /// Return the context of a call of a cycle; refuse a call of another attachment.
-    pub fn context<'a>(&self, ctx: &'a Option<CallContext>) -> Result<&'a CallContext, Status> {
-        let ctx = ctx.as_ref().ok_or(Status::invalid_argument("the request has no ctx"))?;
-        self.check(&ctx.attachment_id)?;
-        Ok(ctx)
     }
 }
 
@@ -172,12 +187,13 @@ impl IdentityService for Identity {
             return Ok(Response::new(ConfigureResponse { error, ..Default::default() }));
         } else {
             ids.attached = request.attachment_id;
+            ids.served = request.plugins.into_iter().map(|plugin| (plugin.name, plugin.profile)).collect();
         }
         done()
     }
 
     async fn probe(&self, request: Request<ProbeRequest>) -> Answer<ProbeResponse> {
-        self.attachments.check(&agreed(request)?.attachment_id)?;
+        self.attachments.check(&agreed(request)?)?;
         Ok(Response::new(ProbeResponse {
             ready: true,
             instance_id: self.hello.instance_id.clone(),
@@ -186,7 +202,7 @@ impl IdentityService for Identity {
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Answer<DrainResponse> {
-        self.attachments.check(&agreed(request)?.attachment_id)?;
+        self.attachments.check(&agreed(request)?)?;
         done()
     }
 }

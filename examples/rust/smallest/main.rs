@@ -50,7 +50,7 @@ impl SchedulingService for Maintenance {
     }
 
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
-        self.attachments.check(&agreed(request)?.attachment_id)?;
+        self.attachments.check(&agreed(request)?)?;
         done() // the plugin keeps nothing of a cycle
     }
 }

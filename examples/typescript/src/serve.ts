@@ -25,11 +25,17 @@ type Attached = { ctx?: CallContext | undefined; attachmentId?: string; plugin?:
 
 const named: string[] = [];
 let attached = "";
+let served: identity.PluginArgs[] = []; // of the last Configure that was accepted
 
 function check(request: Attached): void {
   const id = request.ctx?.attachmentId ?? request.attachmentId ?? "";
   if (id === "" || id !== attached) {
     throw new Refusal(grpc.status.PERMISSION_DENIED, "the attachment_id is not that of the last accepted Configure");
+  }
+  const plugin = request.ctx?.plugin ?? request.plugin;
+  const profile = request.ctx?.profile;
+  if (!served.some((one) => (plugin ?? one.name) === one.name && (profile ?? one.profile) === one.profile)) {
+    throw new Refusal(grpc.status.INVALID_ARGUMENT, "the last accepted Configure named no such plugin or profile");
   }
 }
 
@@ -115,7 +121,10 @@ function introduction(me: identity.PluginDescriptor, configure: (request: identi
           throw new Refusal(grpc.status.PERMISSION_DENIED, "no Handshake named this attachment_id");
         }
         const error = call.request.accepted ? configure(call.request) : "";
-        if (call.request.accepted && error === "") attached = call.request.attachmentId;
+        if (call.request.accepted && error === "") {
+          attached = call.request.attachmentId;
+          served = call.request.plugins;
+        }
         return identity.ConfigureResponse.fromPartial({ error });
       }),
     probe: unary(() => identity.ProbeResponse.fromPartial({ ready: true, instanceId })),

@@ -34,7 +34,7 @@ export class Table {
     for (const state of delta.upserts) {
       const known = next.nodes[state.index];
       const name = state.name || (known?.name ?? "");
-      isWhole &&= name !== "";
+      isWhole &&= name !== "" && name === (known?.name ?? name);
       next.set(state.index, {
         name,
         generation: state.generation,

@@ -57,7 +57,8 @@ class GroupCycle(Cycle):
         return made
 
 
-def _group(host: Host, parent: str = "") -> GroupCycle:
+def group_cycle(host: Host, parent: str = "") -> GroupCycle:
+    """Begin a cycle of a group. `parent`: the id of the cycle of the group, in that of a placement."""
     like = host.cycle("kit-group")
     return GroupCycle(host, like.id, like.pod_name, parent=parent)
 
@@ -72,7 +73,7 @@ def _generate(host: Host) -> None:
     everything = host.world.candidates
     for nodes in (None, everything[::2]):
         parent = scheduling.PlacementNodes(name="" if nodes is None else "half", nodes=host.candidates(nodes))
-        answer = _group(host).ask("PlacementGenerate", parent=parent)
+        answer = group_cycle(host).ask("PlacementGenerate", parent=parent)
         checks.decision("PlacementGenerate", answer.ctx)
         names = [placement.name for placement in answer.placements]
         if len(set(names)) != len(names):
@@ -90,7 +91,7 @@ def _generate(host: Host) -> None:
     declares("PLACEMENT_SCORE"),
 )
 def _placement_score(host: Host) -> None:
-    score = _score_of(host, _group(host))
+    score = _score_of(host, group_cycle(host))
     if not host.subject.has("NORMALIZE_PLACEMENT_SCORE") and not 0 <= score <= 100:
         raise BrokenError(f"PlacementScore answers the score {score}, which is outside 0..100")
 
@@ -108,7 +109,7 @@ def _normalize(host: Host) -> None:
         scheduling.PlacementNodes(name="odd", nodes=host.candidates(nodes[1::2])),
     ]
     for raw in ([0, 0], [3, 7]):
-        answer = _group(host).ask("NormalizePlacementScore", placements=placements, raw_scores=raw)
+        answer = group_cycle(host).ask("NormalizePlacementScore", placements=placements, raw_scores=raw)
         if not checks.is_success(checks.decision("NormalizePlacementScore", answer.ctx)):
             continue
         found = list(answer.scores)
@@ -127,7 +128,7 @@ def _normalize(host: Host) -> None:
 def _feasible(host: Host) -> None:
     for remaining, failures in ((3, 0), (3, 1), (3, 5), (0, 0)):
         steps = sum(remaining - failed + 1 for failed in range(min(failures, remaining) + 1))
-        answer = _group(host, "kit-parent").ask(
+        answer = group_cycle(host, "kit-parent").ask(
             "PlacementFeasible", scheduled=0, remaining=remaining, max_failures=failures
         )
         code = checks.decision("PlacementFeasible", answer.ctx)
@@ -150,7 +151,7 @@ def _feasible(host: Host) -> None:
     declares("POD_GROUP_POST_FILTER"),
 )
 def _post_filter(host: Host) -> None:
-    answer = _group(host).ask("PodGroupPostFilter", reached_pre_filter=True)
+    answer = group_cycle(host).ask("PodGroupPostFilter", reached_pre_filter=True)
     checks.decision("PodGroupPostFilter", answer.ctx)
     checks.patches("PodGroupPostFilter", host, answer.patches, None)
     members = {f"uid-kit-member-{number}" for number in range(_MEMBERS)}

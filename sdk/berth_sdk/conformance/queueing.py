@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from berth_sdk.conformance import checks
+from berth_sdk.conformance.answers import Answers, must_agree
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares
 from berth_sdk.conformance.host import Host
 from berth_sdk.conformance.timing import answers_in_time
-from berth_sdk.conformance.world import incoming, node_object, pod_object
+from berth_sdk.conformance.way import lacking
+from berth_sdk.conformance.world import GI, incoming, node_object, pod_object
+from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
 from berth_sdk.plugin.v1 import queue_pb2
 
@@ -21,6 +26,12 @@ def asks_hints(subject: Subject) -> bool:
     return any(event.hint == identity.EventInterest.HINT_ASK_PLUGIN for event in subject.plugin.events)
 
 
+def asked_about(subject: Subject) -> str:
+    """Return the resource of the first event of a plugin that says ASK_PLUGIN."""
+    asking = identity.EventInterest.HINT_ASK_PLUGIN
+    return next(event.resource for event in subject.plugin.events if event.hint == asking)
+
+
 @case(
     "preEnqueue.answer",
     "core",
@@ -29,11 +40,26 @@ def asks_hints(subject: Subject) -> bool:
 )
 def _pre_enqueue_answer(host: Host) -> None:
     for count in (1, 7, MOST):
-        answer = host.call("PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, count))
+        answer = host.call("PreEnqueue", queue_request(host, queue_pb2.PreEnqueueRequest, count))
         if len(answer.statuses) != count:
             raise BrokenError(f"PreEnqueue answers {len(answer.statuses)} statuses for {count} pods")
         for status in answer.statuses:
             checks.status("PreEnqueue", status)
+
+
+@case(
+    "preEnqueue.order",
+    "core",
+    "The statuses are in the order of the pods: each pod gets in a batch, in any order, what it gets alone.",
+    declares("PRE_ENQUEUE"),
+)
+def _pre_enqueue_order(host: Host) -> None:
+    def statuses(pods: Sequence[queue_pb2.QueuedPod]) -> list[str]:
+        request = queue_request(host, queue_pb2.PreEnqueueRequest, 0)
+        request.pods.extend(pods)
+        return [checks.reasons(status) for status in host.call("PreEnqueue", request).statuses]
+
+    _same_in_any_order(host, "PreEnqueue", statuses)
 
 
 @case(
@@ -43,7 +69,7 @@ def _pre_enqueue_answer(host: Host) -> None:
     declares("PRE_ENQUEUE"),
 )
 def _pre_enqueue_in_time(host: Host) -> None:
-    _answers_in_time(host, "PreEnqueue", _queue(host, queue_pb2.PreEnqueueRequest, MOST))
+    _answers_in_time(host, "PreEnqueue", queue_request(host, queue_pb2.PreEnqueueRequest, MOST))
 
 
 @case(
@@ -54,7 +80,7 @@ def _pre_enqueue_in_time(host: Host) -> None:
 )
 def _sort_keys_answer(host: Host) -> None:
     for count in (1, 7, MOST):
-        request = _queue(host, queue_pb2.SortKeysRequest, count)
+        request = queue_request(host, queue_pb2.SortKeysRequest, count)
         answer = host.call("SortKeys", request)
         if len(answer.keys) != count:
             raise BrokenError(f"SortKeys answers {len(answer.keys)} keys for {count} pods")
@@ -66,13 +92,28 @@ def _sort_keys_answer(host: Host) -> None:
 
 
 @case(
+    "queueSort.order",
+    "core",
+    "The keys are in the order of the pods: each pod gets in a batch, in any order, what it gets alone.",
+    declares("QUEUE_SORT"),
+)
+def _sort_keys_order(host: Host) -> None:
+    def keys(pods: Sequence[queue_pb2.QueuedPod]) -> list[str]:
+        request = queue_request(host, queue_pb2.SortKeysRequest, 0)
+        request.pods.extend(pods)
+        return [key.hex() for key in host.call("SortKeys", request).keys]
+
+    _same_in_any_order(host, "SortKeys", keys)
+
+
+@case(
     "queueSort.in-time",
     "core",
     "SortKeys answers for 256 pods within its deadline: the best of five, after some to warm up.",
     declares("QUEUE_SORT"),
 )
 def _sort_keys_in_time(host: Host) -> None:
-    _answers_in_time(host, "SortKeys", _queue(host, queue_pb2.SortKeysRequest, MOST))
+    _answers_in_time(host, "SortKeys", queue_request(host, queue_pb2.SortKeysRequest, MOST))
 
 
 @case(
@@ -83,22 +124,112 @@ def _sort_keys_in_time(host: Host) -> None:
     asks_hints,
 )
 def _queueing_hints_answer(host: Host) -> None:
-    event = next(
-        item for item in host.subject.plugin.events if item.hint == identity.EventInterest.HINT_ASK_PLUGIN
-    )
-    node = node_object(host.world.candidates[0]) if event.resource == "Node" else None
+    resource = asked_about(host.subject)
+    node = node_object(host.world.candidates[0]) if resource == "Node" else None
     for action, old, new in (
         ("add", None, node),
         ("update", node, node),
         ("delete", node, None),
         ("x-new", None, node),
     ):
-        request = _queue(host, queue_pb2.QueueingHintsRequest, 5)
-        found = queue_pb2.ClusterEvent(resource=event.resource, action=action, old_object=old, new_object=new)
+        request = queue_request(host, queue_pb2.QueueingHintsRequest, 5)
+        found = queue_pb2.ClusterEvent(resource=resource, action=action, old_object=old, new_object=new)
         request.event.CopyFrom(found)
         answer = host.call("QueueingHints", request)
         if len(answer.queue) != 5:
             raise BrokenError(f"QueueingHints answers {len(answer.queue)} hints for 5 pods")
+
+
+def _same_in_any_order(
+    host: Host, rpc: str, ask: Callable[[Sequence[queue_pb2.QueuedPod]], list[str]]
+) -> None:
+    """Check that each pod gets in a batch what it gets alone, also in other orders.
+
+    `ask` makes the call, and returns what each pod got. Raises BrokenError, and SkippedError if the plugin
+    answers the same about all pods, so that no order shows.
+    """
+    pods = _different(host)
+    orders = (pods, pods[::-1], pods[1::2] + pods[::2])
+
+    def asked() -> tuple[Answers, Answers]:
+        alone = {_named(rpc, pod): ask([pod])[0] for pod in pods}
+        if len(set(alone.values())) == 1:
+            raise lacking(host, f"{rpc} answers the same about all of the kit's pods")
+        together: Answers = {}
+        for number, order in enumerate(orders):
+            found = ask(order)
+            if len(found) != len(order):
+                raise BrokenError(f"{rpc} answers {len(found)} times about {len(order)} pods")
+            together |= {
+                f"{_named(rpc, pod)}, order {number}": said for pod, said in zip(order, found, strict=True)
+            }
+        every = {
+            f"{name}, order {number}": said for name, said in alone.items() for number in range(len(orders))
+        }
+        return every, together
+
+    must_agree(asked, "a pod gets in a batch another answer than alone")
+
+
+def _named(rpc: str, pod: queue_pb2.QueuedPod) -> str:
+    return f"{rpc} of {pod.summary.ref.name}"
+
+
+def _different(host: Host) -> list[queue_pb2.QueuedPod]:
+    """Return pods that differ in what a queue may look at."""
+    pods = list(queue_request(host, queue_pb2.PreEnqueueRequest, 2 * len(_CHANGES)).pods)
+    for number, queued in enumerate(pods):
+        _CHANGES[number % len(_CHANGES)](queued.summary)
+        queued.summary.created_at.seconds += 60 * (7 * number % len(pods))
+        queued.added_at.seconds += 60 * (5 * number % len(pods))
+        if queued.HasField("object"):
+            queued.object.CopyFrom(_whole(queued.summary, host.target.pod_manifest))
+    return pods
+
+
+def _whole(pod: pb.PodSummary, manifest: str) -> pb.KubeObject:
+    """Return the core/v1 Pod of a summary, with what `_CHANGES` changes."""
+    made = pod_object(pod, "incoming", manifest, sized=True)
+    raw = json.loads(made.raw)
+    raw["metadata"] |= {"labels": dict(pod.labels), "annotations": dict(pod.annotations)}
+    raw["spec"]["schedulingGates"] = [{"name": name} for name in pod.scheduling_gates]
+    raw["spec"]["priority"] = pod.priority
+    made.raw = json.dumps(raw).encode()
+    return made
+
+
+def _gate(pod: pb.PodSummary) -> None:
+    pod.scheduling_gates.append("kit.example.com/gate")
+
+
+def _prioritize(pod: pb.PodSummary) -> None:
+    pod.priority += 1000
+
+
+def _defer(pod: pb.PodSummary) -> None:
+    pod.priority = -7
+
+
+def _enlarge(pod: pb.PodSummary) -> None:
+    for amounts in (pod.requests, pod.non_zero_requests):
+        amounts["cpu"], amounts["memory"] = 64_000, 512 * GI
+    pod.score_requests.clear()
+
+
+def _strip(pod: pb.PodSummary) -> None:
+    pod.labels.clear()
+    pod.annotations.clear()
+
+
+_CHANGES: Final[tuple[Callable[[pb.PodSummary], None], ...]] = (
+    _gate,
+    lambda _pod: None,
+    _prioritize,
+    _strip,
+    _enlarge,
+    _defer,
+)
+"""What makes the pods of a batch differ."""
 
 
 def _answers_in_time(host: Host, rpc: str, request: Any) -> None:
@@ -110,7 +241,8 @@ def _answers_in_time(host: Host, rpc: str, request: Any) -> None:
     answers_in_time(host, rpc, ask)
 
 
-def _queue(host: Host, kind: Any, count: int) -> Any:
+def queue_request(host: Host, kind: Any, count: int) -> Any:
+    """Return a request of the queue about `count` pods. `kind`: its message."""
     request = kind(plugin=host.subject.plugin.name, attachment_id=host.attachment_id)
     for number in range(count):
         pod = incoming(f"kit-queued-{number}", host.target.pod)

@@ -17,6 +17,7 @@ from berth_sdk.conformance import (  # noqa: F401  (their import registers the c
     binding,
     groups,
     holding,
+    naming,
     queueing,
     restarts,
     same,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-import grpc
-
 from berth_sdk.conformance import checks
+from berth_sdk.conformance.answers import around
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case, declares
-from berth_sdk.conformance.host import Begun, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.host import Begun, Cycle, Host, skipped
 from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import Way, lacking
 from berth_sdk.conformance.world import Resident, incoming, usage
@@ -228,6 +228,64 @@ def _normalize_score_answer(host: Host) -> None:
         checks.scores("NormalizeScore", host, answer.scores, way.left, final=True)
 
 
+@case(
+    "normalizeScore.small",
+    "core",
+    "Scores of few nodes, all alike, 0 and 1, and below 0 where the plugin answers such, come into 0..100;"
+    " the same as `dense` and as `small`.",
+    declares("NORMALIZE_SCORE"),
+)
+def _normalize_score_small(host: Host) -> None:
+    found = _own_scores(host)
+    low, high = min(found), max(found)
+    for count in (0, 2, 1):
+        way = _scored(host, count)
+        nodes = len(way.left)
+        _in_range(way, way.score())
+        for few in sorted({low, high, *(score for score in (-1, 0, 1) if low <= score <= high)}):
+            _in_range(way, [few] * nodes)
+        for less, more in ((low, high), (0, 1), (-1, 0), (-1, 1)):
+            if low <= less < more <= high:
+                _in_range(way, [less] * (nodes - 1) + [more])
+                _in_range(way, [more] * (nodes - 1) + [less])
+
+
+def _own_scores(host: Host) -> list[int]:
+    """Return scores that the plugin answers about pods of several sizes."""
+    found = _scored(host).score()
+    for pod in around(host, host.world.nodes[9], host.world.nodes[1]):
+        way = Way(host)
+        way.cycle.like = pod
+        with suppress(SkippedError):  # scoring needs two nodes for the pod
+            way.to_score()
+            if host.subject.has("PRE_SCORE"):
+                way.pre_score()
+            found += way.score()
+    return found
+
+
+def _in_range(way: Way, raw: Sequence[int]) -> None:
+    """Check the final scores for raw ones, in both forms that the host may write."""
+    host, candidates = way.host, way.host.candidates(way.left)
+    forms = {"dense": scheduling.Scores(dense=raw)}
+    if all(0 <= score <= 255 for score in raw):
+        forms["small"] = scheduling.Scores(small=bytes(raw))
+    final: dict[str, list[int]] = {}
+    for form, sent in forms.items():
+        try:
+            answer = way.cycle.ask("NormalizeScore", candidates=candidates, scores=sent)
+            if not checks.is_success(checks.decision("NormalizeScore", answer.ctx)):
+                raise BrokenError(f"NormalizeScore answers {checks.reasons(answer.ctx.status)}")
+            final[form] = checks.scores("NormalizeScore", host, answer.scores, way.left, final=True)
+        except BrokenError as err:
+            raise BrokenError(f"{err}; the raw scores are {list(raw)}, as `{form}`") from None
+    if len({tuple(scores) for scores in final.values()}) > 1:
+        raise BrokenError(
+            f"NormalizeScore answers {final['dense']} to the raw scores {list(raw)} as `dense`, and"
+            f" {final['small']} to the same as `small`"
+        )
+
+
 # --- every call -----------------------------------------------------------------------------------------
 
 
@@ -388,24 +446,6 @@ def _large(host: Host) -> None:
         pod.annotations[f"example.com/large-{room}"] = "x" * size
         room -= size
     cycle.ask(rpc, context, candidates=host.candidates())
-
-
-@case(
-    "calls.unknown-plugin",
-    "core",
-    "A call to a plugin that the process does not serve gets a gRPC error, or an answer, and no crash.",
-    judges,
-)
-def _unknown_plugin(host: Host) -> None:
-    rpc, cycle = pure_call(host)
-    context = cycle.context(complete=True)
-    context.plugin = "NoSuchPlugin"
-    try:
-        host.call(rpc, cycle.request(rpc, context, candidates=host.candidates()))
-    except CallError as err:
-        if err.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise
-    host.probe()
 
 
 def pure_call(host: Host) -> tuple[str, Cycle]:

@@ -128,8 +128,12 @@ class QueueServicer(QueueServiceServicer):
     def QueueingHints(
         self, request: queue_pb2.QueueingHintsRequest, context: grpc.ServicerContext
     ) -> queue_pb2.QueueingHintsResponse:
-        """Return one hint per pod. A plugin's error counts as "may help", so that no pod waits in vain."""
+        """Return one hint per pod. A plugin's error counts as "may help", so that no pod waits in vain.
+
+        Raises CallRefusedError for a plugin that is not configured: no hint of it can be an error.
+        """
         self.instance.admit(request.attachment_id)
+        self.instance.profiles_of(request.plugin)
         self._bring_copy(request)
         try:
             event = decode_event(request.event)

@@ -45,6 +45,24 @@ class OfGroups(ConformingPlugin):
         return scheduling.NormalizePlacementScoreResponse(scores=[50] * len(request.placements))
 
 
+class Normalizes(ConformingPlugin):
+    """Scores below and above 0, and brings the scores into 0..100 by the lowest and the highest one."""
+
+    points = ("FILTER", "SCORE", "NORMALIZE_SCORE")
+    fields: ClassVar[dict[str, Any]] = {"normalization": identity.SCORE_NORMALIZATION_RPC}
+
+    def Score(self, request: Any) -> Any:  # noqa: N802
+        answer = super().Score(request)
+        answer.scores.dense[:] = [score - 50 for score in answer.scores.dense]
+        return answer
+
+    def NormalizeScore(self, request: Any) -> Any:  # noqa: N802
+        found = list(request.scores.dense) or list(request.scores.small)
+        low, range_ = min(found), max(found) - min(found)
+        dense = [100 * (score - low) // range_ if range_ else 0 for score in found]
+        return scheduling.NormalizeScoreResponse(scores=scheduling.Scores(dense=dense))
+
+
 class WithObjects(ConformingPlugin):
     """Keeps the objects of a resource in its copy."""
 
@@ -80,7 +98,9 @@ class WithObjects(ConformingPlugin):
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
-    "plugin", [ConformingPlugin, InNames, OfGroups, WithObjects], ids=lambda plugin: plugin.__name__
+    "plugin",
+    [ConformingPlugin, InNames, OfGroups, Normalizes, WithObjects],
+    ids=lambda plugin: plugin.__name__,
 )
 def test_kit_passes_a_plugin_that_keeps_every_rule(plugin: type[ConformingPlugin], tmp_path: Path) -> None:
     report = report_of(plugin(), tmp_path)

@@ -238,6 +238,14 @@ def test_hints_are_asked_per_pod_and_a_fault_counts_as_yes(host: RawHost) -> Non
     assert (action, old, type(new), new.name) == ("add", None, Node, "n9")
 
 
+@pytest.mark.parametrize("rpc", ["PreEnqueue", "SortKeys", "QueueingHints"])
+def test_a_queue_call_about_a_plugin_that_is_not_configured_is_refused(host: RawHost, rpc: str) -> None:
+    request = getattr(queue_pb2, f"{rpc}Request")(plugin="Door", pods=[queued("helped")])
+    error = refused(lambda: getattr(host.queue, rpc)(request))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "plugin 'Door' is not configured here"
+
+
 def test_an_event_that_cannot_be_read_is_the_hosts_fault(host: RawHost) -> None:
     event = queue_pb2.ClusterEvent(
         resource="Pod", action="add", new_object=pb.KubeObject(api_version="v1", kind="Pod", raw=b"{")

@@ -186,8 +186,11 @@ func (c *counter) apply(delta *pb.StateDelta) bool {
 			*changed = *known
 		}
 		changed.generation = sent.Generation
-		if sent.Name != "" {
+		if nodes[sent.Index] == nil {
 			changed.name = sent.Name
+		}
+		if changed.name == "" || sent.Name != "" && sent.Name != changed.name {
+			return false
 		}
 		if sent.Summary != nil {
 			changed.allocatable = sent.Summary.Allocatable
@@ -492,8 +495,10 @@ func (c *counter) EndCycles(_ context.Context, request *pb.EndCyclesRequest) (*p
 
 // check refuses a request whose metadata differs from it, and one of another attachment.
 func (c *counter) check(ctx context.Context, request any, isAttached bool) error {
-	if call, isOfCycle := request.(interface{ GetCtx() *pb.CallContext }); isOfCycle {
-		request = call.GetCtx()
+	profile := ""
+	call, isOfCycle := request.(interface{ GetCtx() *pb.CallContext })
+	if isOfCycle {
+		request, profile = call.GetCtx(), call.GetCtx().GetProfile()
 	}
 	id, plugin := request.(interface{ GetAttachmentId() string }).GetAttachmentId(), name
 	if about, is := request.(interface{ GetPlugin() string }); is {
@@ -510,6 +515,12 @@ func (c *counter) check(ctx context.Context, request any, isAttached bool) error
 	defer c.mu.Unlock()
 	if isAttached && (id == "" || id != c.attached) {
 		return status.Error(codes.PermissionDenied, "another attachment")
+	}
+	if isAttached && plugin != name {
+		return status.Errorf(codes.InvalidArgument, "Configure named no plugin %q", plugin)
+	}
+	if isAttached && isOfCycle && c.limits[profile] == 0 {
+		return status.Errorf(codes.InvalidArgument, "Configure named no profile %q", profile)
 	}
 	return nil
 }

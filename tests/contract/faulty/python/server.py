@@ -1,8 +1,9 @@
 """Counter, in Python, over the generated code alone: a small plugin that keeps every rule of the contract.
 
 It rejects nodes without room for the pod, prefers those with most free cpu, and grants `limit` pods of each
-profile at a time. A granted pod waits at Permit until the next one is granted. Each patch beside this file
-breaks one rule. Cpu is read from NodeUsage, memory from the pods.
+profile at a time. A granted pod waits at Permit until the next one is granted. A pod with a gate stays out of
+the queue, and of the others the one with the highest priority comes first. Each patch beside this file breaks
+one rule. Cpu is read from NodeUsage, memory from the pods.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from berth_sdk.plugin.v1 import (
     handle_pb2,
     handle_pb2_grpc,
     identity_pb2_grpc,
+    queue_pb2_grpc,
     scheduling_pb2_grpc,
     state_pb2_grpc,
 )
 from berth_sdk.plugin.v1 import identity_pb2 as identity
+from berth_sdk.plugin.v1 import queue_pb2 as queue
 from berth_sdk.plugin.v1 import scheduling_pb2 as scheduling
 from berth_sdk.plugin.v1 import state_pb2 as state
 
@@ -82,6 +85,8 @@ class Table:
         seen: set[int] = set()
         for chunk in chunks:
             for sent in chunk.upserts:
+                if not rightly_named(nodes.get(sent.index), sent):
+                    return False
                 nodes[sent.index] = changed(nodes.get(sent.index), sent, is_piece=sent.index in seen)
                 seen.add(sent.index)
         total = sum(node.generation for node in nodes.values()) % MODULUS
@@ -94,6 +99,11 @@ class Table:
         """Return the indices of a set, in ascending order."""
         bits = int.from_bytes(nodes.bitmap, "little")
         return [index for index in sorted(self.nodes) if (bits >> index & 1) != nodes.complement]
+
+
+def rightly_named(old: Node | None, sent: pb.NodeState) -> bool:
+    """Return False for a new node without a name, and for another name of a node."""
+    return bool(sent.name) if old is None else sent.name in ("", old.name)
 
 
 def changed(old: Node | None, sent: pb.NodeState, *, is_piece: bool) -> Node:
@@ -165,7 +175,8 @@ class Counter:
 
     def descriptor(self) -> identity.PluginDescriptor:
         need = identity.DeclaredNeed
-        points = ("FILTER", "SCORE", "RESERVE", "PERMIT", "PRE_BIND", "POST_BIND")
+        before = ("PRE_ENQUEUE", "QUEUE_SORT", "FILTER", "SCORE")
+        points = (*before, "RESERVE", "PERMIT", "PRE_BIND", "POST_BIND")
         return identity.PluginDescriptor(
             name=NAME,
             points=[identity.ExtensionPoint.Value(f"EXTENSION_POINT_{point}") for point in points],
@@ -254,11 +265,40 @@ class Counter:
         self.held = held
         return state.ReconcileResponse(unknown_cycle_ids=unknown)
 
+    # --- the queue -----------------------------------------------------------------------------------
+
+    def PreEnqueue(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        answer = queue.PreEnqueueResponse()
+        for queued in request.pods:
+            gates = queued.summary.scheduling_gates
+            code = Code.CODE_UNSCHEDULABLE_AND_UNRESOLVABLE if gates else Code.CODE_SUCCESS
+            answer.statuses.add(code=code, reasons=[f"waits for {gate}" for gate in gates])
+        return answer
+
+    def SortKeys(self, request: Any) -> Any:  # noqa: N802
+        self.check(request.attachment_id)
+        answer = queue.SortKeysResponse()
+        for queued in request.pods:
+            place = (2**31 - queued.summary.priority, queued.added_at.ToNanoseconds())
+            answer.keys.append(b"".join(number.to_bytes(8) for number in place))
+        return answer
+
     # --- cycles --------------------------------------------------------------------------------------
 
     def check(self, attachment_id: str) -> None:
         if not attachment_id or attachment_id != self.attachment_id:
             raise RefusedError(DENIED, "another attachment")
+
+    def names(self, request: Any) -> None:
+        """Refuse a request of the attachment about a plugin or a profile that its Configure did not name."""
+        about = request.ctx if hasattr(request, "ctx") else request
+        if getattr(about, "attachment_id", "") != self.attachment_id:
+            return
+        if getattr(about, "plugin", NAME) != NAME:
+            raise RefusedError(INVALID, f"Configure named no plugin {about.plugin}")
+        if hasattr(about, "profile") and about.profile not in self.limits:
+            raise RefusedError(INVALID, f"Configure named no profile {about.profile}")
 
     def begin(self, ctx: pb.CallContext, reply: Any) -> pb.PodSummary | None:
         """Begin a call of a cycle; return its pod. None: the reply says what is missing."""
@@ -438,6 +478,7 @@ class Servicer:
             try:
                 for one in (messages := list(request) if is_stream else [request]):
                     agree(one, context)
+                    self.plugin.names(one)
                 with self.plugin.lock:
                     return method(messages if is_stream else request)
             except RefusedError as err:
@@ -464,6 +505,7 @@ def serve(address: str, credential: str = "") -> grpc.Server:
     servicer: Any = Servicer(Counter(credential))
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(servicer, server)
     state_pb2_grpc.add_StateServiceServicer_to_server(servicer, server)
+    queue_pb2_grpc.add_QueueServiceServicer_to_server(servicer, server)
     scheduling_pb2_grpc.add_SchedulingServiceServicer_to_server(servicer, server)
     server.add_insecure_port(address)
     server.start()

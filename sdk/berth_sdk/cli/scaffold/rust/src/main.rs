@@ -147,8 +147,8 @@ impl QueueService for SamplePlugin {
     //[preEnqueue]
     /// Keep pods with the annotation HOLD out of the queue until it is removed.
     async fn pre_enqueue(&self, request: Request<PreEnqueueRequest>) -> Answer<PreEnqueueResponse> {
-        let PreEnqueueRequest { pods, attachment_id, .. } = agreed(request)?;
-        self.attachments.check(&attachment_id)?;
+        let request = agreed(request)?;
+        self.attachments.check(&request)?;
         let judge = |pod: QueuedPod| {
             if pod.summary.unwrap_or_default().annotations.contains_key(HOLD) {
                 status(Code::UnschedulableAndUnresolvable, &[&format!("annotation {HOLD} holds the pod")])
@@ -156,15 +156,15 @@ impl QueueService for SamplePlugin {
                 status(Code::Success, &[])
             }
         };
-        Ok(Response::new(PreEnqueueResponse { statuses: pods.into_iter().map(judge).collect() }))
+        Ok(Response::new(PreEnqueueResponse { statuses: request.pods.into_iter().map(judge).collect() }))
     }
 
     //[/]
     //[queueSort]
     /// Order pods by priority, the highest first, then by the time that they wait.
     async fn sort_keys(&self, request: Request<SortKeysRequest>) -> Answer<SortKeysResponse> {
-        let SortKeysRequest { pods, attachment_id, .. } = agreed(request)?;
-        self.attachments.check(&attachment_id)?;
+        let request = agreed(request)?;
+        self.attachments.check(&request)?;
         // Keys are compared as bytes: the high byte comes first, and negative numbers sort below the others.
         let key = |pod: QueuedPod| {
             let priority = pod.summary.unwrap_or_default().priority;
@@ -174,7 +174,7 @@ impl QueueService for SamplePlugin {
             key.extend(added.nanos.max(0).to_be_bytes());
             key
         };
-        Ok(Response::new(SortKeysResponse { keys: pods.into_iter().map(key).collect() }))
+        Ok(Response::new(SortKeysResponse { keys: request.pods.into_iter().map(key).collect() }))
     }
 
     //[/]
@@ -278,7 +278,7 @@ impl SchedulingService for SamplePlugin {
     /// Give back what the cycles hold. The host calls it also for cycles that hold nothing.
     async fn unreserve(&self, request: Request<UnreserveRequest>) -> Answer<UnreserveResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         let done_cycle_ids: Vec<String> = request.items.into_iter().map(|item| item.cycle_id).collect();
         done_cycle_ids.iter().for_each(|id| self.places().end(id)); //[reserve]
         Ok(Response::new(UnreserveResponse { done_cycle_ids }))
@@ -346,7 +346,7 @@ impl SchedulingService for SamplePlugin {
     /// Log that pods are bound.
     async fn post_bind(&self, request: Request<PostBindRequest>) -> Answer<PostBindResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         for item in request.items {
             let pod = item.pod.unwrap_or_default();
             eprintln!("{}/{} is bound to {}", pod.namespace, pod.name, item.node_name);
@@ -359,7 +359,7 @@ impl SchedulingService for SamplePlugin {
     /// Drop what the plugin keeps for cycles that are over.
     async fn end_cycles(&self, request: Request<EndCyclesRequest>) -> Answer<EndCyclesResponse> {
         let request = agreed(request)?;
-        self.attachments.check(&request.attachment_id)?;
+        self.attachments.check(&request)?;
         self.places().ended(&request.ended); //[reserve]
         done()
     }
@@ -375,7 +375,7 @@ impl StateService for SamplePlugin {
         let (mut live, mut expected, mut is_complete) = (vec![], 0, false);
         while let Some(page) = stream.message().await? {
             agree(&metadata, &page)?;
-            self.attachments.check(&page.attachment_id)?;
+            self.attachments.check(&page)?;
             if is_complete || page.sequence != expected {
                 return Err(Status::invalid_argument(format!("page {} came in place of {expected}", page.sequence)));
             }

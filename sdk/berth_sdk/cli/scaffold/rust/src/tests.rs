@@ -33,7 +33,7 @@ fn code(ctx: Option<ReplyContext>) -> Code {
 //[/]
 /// Return a plugin that a host has attached.
 fn attached() -> SamplePlugin {
-    SamplePlugin { attachments: Arc::new(Attachments::attached("here")), ..Default::default() }
+    SamplePlugin { attachments: Arc::new(Attachments::attached("here", NAME, "default-scheduler")), ..Default::default() }
 }
 
 #[test]
@@ -57,7 +57,7 @@ async fn pod_that_is_held_does_not_enter_the_queue() {
         ..Default::default()
     };
     let pods = vec![pod([].into()), pod([(HOLD.into(), "true".into())].into())];
-    let request = PreEnqueueRequest { pods, attachment_id: "here".into(), ..Default::default() };
+    let request = PreEnqueueRequest { pods, plugin: NAME.into(), attachment_id: "here".into(), ..Default::default() };
     let answer = attached().pre_enqueue(Request::new(request)).await.unwrap().into_inner();
     let codes: Vec<Code> = answer.statuses.iter().map(PluginStatus::code).collect();
     assert_eq!(codes, [Code::Success, Code::UnschedulableAndUnresolvable]);
@@ -74,7 +74,7 @@ async fn pod_of_higher_priority_comes_first() {
     };
     // In the order in which they are tried.
     let pods = [(2000000000, 9), (1, 1), (1, 2), (0, 0), (-5, 0)].map(pod).to_vec();
-    let request = SortKeysRequest { pods, attachment_id: "here".into(), ..Default::default() };
+    let request = SortKeysRequest { pods, plugin: NAME.into(), attachment_id: "here".into() };
     let keys = attached().sort_keys(Request::new(request)).await.unwrap().into_inner().keys;
     assert!(keys.is_sorted_by(|one, other| one < other));
 }
@@ -168,7 +168,7 @@ async fn place_is_given_back() {
     assert_eq!(reserved(&plugin, "1").await, Code::Success); // a duplicate
     assert_eq!(reserved(&plugin, "2").await, Code::Unschedulable);
     let items = vec![UnreserveItem { cycle_id: "1".into(), ..Default::default() }];
-    let request = UnreserveRequest { items, attachment_id: "here".into(), ..Default::default() };
+    let request = UnreserveRequest { items, plugin: NAME.into(), attachment_id: "here".into() };
     assert_eq!(plugin.unreserve(Request::new(request)).await.unwrap().into_inner().done_cycle_ids, ["1"]);
     assert_eq!(reserved(&plugin, "3").await, Code::Success);
     assert_eq!(reserved(&plugin, "1").await, Code::Error); // its cycle is over
@@ -180,7 +180,7 @@ async fn place_of_a_bound_pod_is_free_and_so_is_one_that_is_not_live() {
     plugin.places().keep(vec![LiveReservation { cycle_id: "1".into(), node_name: "n1".into(), ..Default::default() }]);
     assert_eq!(reserved(&plugin, "2").await, Code::Unschedulable);
     let ended = vec![CycleEnd { cycle_id: "1".into(), outcome: cycle_end::Outcome::Bound.into() }];
-    let request = EndCyclesRequest { ended, attachment_id: "here".into(), ..Default::default() };
+    let request = EndCyclesRequest { ended, plugin: NAME.into(), attachment_id: "here".into() };
     plugin.end_cycles(Request::new(request)).await.unwrap();
     assert_eq!(reserved(&plugin, "3").await, Code::Success);
     plugin.places().keep(vec![]);
@@ -236,7 +236,7 @@ async fn host_posts_the_binding() {
 #[tokio::test]
 async fn binding_is_acknowledged() {
     let items = vec![PostBindItem { cycle_id: "1".into(), node_name: "n1".into(), ..Default::default() }];
-    let request = PostBindRequest { items, attachment_id: "here".into(), ..Default::default() };
+    let request = PostBindRequest { items, plugin: NAME.into(), attachment_id: "here".into() };
     assert!(attached().post_bind(Request::new(request)).await.is_ok());
 }
 //[/]

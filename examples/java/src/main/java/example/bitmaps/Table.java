@@ -36,6 +36,7 @@ final class Table {
 
   private StateVersion version; // null: there is no copy
   private final Map<Integer, Node> nodes = new HashMap<>();
+  private final Map<Integer, String> names = new HashMap<>();
   private final BitSet indices = new BitSet();
   private long sum;
 
@@ -55,6 +56,7 @@ final class Table {
   boolean take(StateDelta delta) {
     if (!delta.hasBase()) {
       nodes.clear();
+      names.clear();
       indices.clear();
       sum = 0;
     } else if (delta.getTarget().equals(version)) {
@@ -64,8 +66,10 @@ final class Table {
     }
     boolean isWhole = delta.getObjectCount() == 0; // the plugin declares no objects
     delta.getRemovedList().forEach(index -> put(index, null));
+    names.keySet().removeAll(delta.getRemovedList());
     for (NodeState state : delta.getUpsertsList()) {
-      isWhole &= nodes.containsKey(state.getIndex()) || !state.getName().isEmpty();
+      String name = names.computeIfAbsent(state.getIndex(), index -> state.getName());
+      isWhole &= !name.isEmpty() && (state.getName().isEmpty() || state.getName().equals(name));
       put(state.getIndex(), nodes.getOrDefault(state.getIndex(), Node.NONE).with(state));
     }
     isWhole &= nodes.size() == delta.getNodeCount() && sum == delta.getGenerationSum();

@@ -44,9 +44,11 @@ import java.time.Instant;
 import java.util.ArrayDeque;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.stream.Collectors;
 
 /** What every plugin needs beside its decisions: the introduction to the host, and the server. */
 public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase implements ServerInterceptor {
@@ -54,6 +56,7 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
   private final Consumer<ConfigureRequest> configure;
   private final ArrayDeque<String> named = new ArrayDeque<>(); // the ids that Handshakes named, the newest last
   private String attached = ""; // the id of the last Configure that was accepted
+  private Set<String> profiles = Set.of(); // of that Configure
 
   private Plugin(PluginDescriptor me, Consumer<ConfigureRequest> configure) {
     this.configure = configure;
@@ -138,6 +141,7 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
       try {
         configure.accept(request);
         attached = id;
+        profiles = request.getPluginsList().stream().map(PluginArgs::getProfile).collect(Collectors.toSet());
       } catch (IllegalArgumentException wrong) {
         answer.setError(wrong.getMessage());
       }
@@ -158,8 +162,9 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
   }
 
   /**
-   * Refuses every message of another attachment than the present one, in every call after Configure, and every message
-   * whose metadata names another attachment or plugin: an interceptor may have read the metadata.
+   * Refuses every message of another attachment than the present one, in every call after Configure, or about a plugin or
+   * a profile that Configure did not name; and every message whose metadata names another attachment or plugin: an
+   * interceptor may have read the metadata.
    */
   @Override
   public <Q, A> ServerCall.Listener<Q> interceptCall(
@@ -211,6 +216,12 @@ public final class Plugin extends IdentityServiceGrpc.IdentityServiceImplBase im
     if (!introduces && (attached.isEmpty() || !attached.equals(id))) {
       return Status.PERMISSION_DENIED.withDescription(
           "the attachment_id is not that of the last Configure that was accepted");
+    }
+    var plugin = named.getDescriptorForType().findFieldByName("plugin");
+    var profile = named.getDescriptorForType().findFieldByName("profile");
+    if ((plugin != null && !hello.getPlugins(0).getName().equals(named.getField(plugin)))
+        || (profile != null && !profiles.contains(named.getField(profile)))) {
+      return Status.INVALID_ARGUMENT.withDescription("the last Configure named no such plugin or profile");
     }
     return null;
   }
