@@ -541,7 +541,9 @@ def _allocated_claims(size: int, _nodes: int) -> Made:
     claims = [_claim(f"c{at}") for at in range(size)]
     for at, one in enumerate(claims):
         result = {"request": "r0", "driver": DRIVER, "pool": "node-0", "device": f"d{at}"}
-        one["status"] = {"allocation": {"devices": {"results": [result]}}}
+        # Without a time, the pod's reservation would add one, which the API server refuses.
+        written = {"allocationTimestamp": "2026-01-01T00:00:00Z", "devices": {"results": [result]}}
+        one["status"] = {"allocation": written}
     named = [{"name": f"c{at}", "resourceClaimName": f"c{at}"} for at in range(size)]
     made = _pod({"resourceClaims": named})
     return Made(pod=made, judged=made, before=[_CLASS, _slice(128), *claims])

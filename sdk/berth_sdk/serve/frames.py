@@ -19,7 +19,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.serve.calls import LOG
+from berth_sdk.serve.quiet_lines import QuietLines
 from berth_sdk.serve.socket_file import identity_of, unlink
 from berth_sdk.wire.frames import (
     CHUNK_BYTES,
@@ -58,6 +60,7 @@ class FramedServer:
         self._path = Path()
         self._file: tuple[int, int] | None = None
         self._stopping = threading.Event()
+        self._lines = QuietLines(LOG)
 
     def listen(self, path: Path) -> bool:
         """Listen at `path`, with the process's umask.
@@ -123,6 +126,7 @@ class FramedServer:
                     sock, _ = listening.accept()
                 except OSError as err:
                     if err.errno in _WANT_OF_ROOM:
+                        self._make_room()
                         self._stopping.wait(ROOM_AGAIN_S)
                     elif not isinstance(err, ConnectionError):
                         return
@@ -131,8 +135,8 @@ class FramedServer:
 
     def _begin(self, connection: FramedConnection) -> None:
         thread = threading.Thread(target=self._serve, args=(connection,), name="berth-framed", daemon=True)
+        is_room = len(self._threads) < MAX_CONNECTIONS or self._make_room()
         with self._lock:
-            is_room = len(self._threads) < MAX_CONNECTIONS
             is_late = self._stopping.is_set()
             if is_room and not is_late:
                 self._threads[thread] = connection
@@ -140,9 +144,25 @@ class FramedServer:
             thread.start()
             return
         if not is_late:
-            LOG.warning("a framed connection is refused: %d are open", MAX_CONNECTIONS)
+            self._lines.tell("a framed connection is refused: calls are open on all %d", MAX_CONNECTIONS)
         connection.say_closing()
         connection.end()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been silent for longest, first among those on which nobody has
+        called; return False if a call is open on each. Only the thread that accepts calls this.
+        """
+        with self._lock:
+            silent = [(thread, one) for thread, one in self._threads.items() if not one.busy]
+            if not silent:
+                return False
+            thread, found = min(silent, key=lambda item: (item[1].has_called, item[1].spoke_s))
+            found.is_leaving = True
+        self._lines.tell("%d framed connections are open: the longest silent one is closed", MAX_CONNECTIONS)
+        found.say_closing()
+        # Its thread ends as it reads the end of the connection.
+        thread.join(ROOM_AGAIN_S)
+        return True
 
     def _serve(self, connection: FramedConnection) -> None:
         try:
@@ -162,16 +182,17 @@ class FramedServer:
                 del self._threads[threading.current_thread()]
 
     def _take_up(self, connection: FramedConnection) -> bool:
-        """Mark the connection as busy; return False if the server stops and the call must not run."""
+        """Mark the connection as busy; return False if it is being closed and the call must not run."""
         with self._lock:
             connection.begin()
-            connection.busy = not self._stopping.is_set()
+            connection.busy = connection.has_called = not (self._stopping.is_set() or connection.is_leaving)
             return connection.busy
 
     def _lay_down(self, connection: FramedConnection) -> bool:
         """Mark the connection as idle; return False if the server stops."""
         with self._lock:
             connection.busy = False
+            connection.spoke_s = monotonic_s()
             return not self._stopping.is_set()
 
 
@@ -179,12 +200,14 @@ class FramedConnection:
     """The server's side of one framed connection, and the context of the call that is open on it.
 
     idle -next_call-> busy -answer-> idle; any -the host closes, say_closing, cut_off-> closed.
-    `busy`: a call is open; `FramedServer` writes it.
+    `FramedServer` writes the fields. `busy`: a call is open. `has_called`: there was a call. `spoke_s`: when
+    the connection began or the last call ended, in monotonic seconds. `is_leaving`: it is closed for another.
     """
 
     def __init__(self, sock: socket.socket, limit_bytes: int, stalled_s: int = STALLED_S) -> None:
         """`limit_bytes`: the longest request."""
-        self.busy = False
+        self.busy = self.has_called = self.is_leaving = False
+        self.spoke_s = monotonic_s()
         self._sock = sock
         self._incoming = Incoming(limit_bytes)
         self._stalled_s = stalled_s

@@ -59,6 +59,10 @@ _THREADS: Final = 256
 """Threads are made when calls need them. Calls of the binding cycle get three quarters of them at most
 (`served`).
 """
+IDLE_MS: Final = 60_000
+"""The time, in milliseconds, after which gRPC closes a connection without calls: when the port is full, gRPC
+itself closes none. Hosts call every five seconds.
+"""
 _SOCKET_UMASK: Final = 0o007
 _UNIX: Final = "unix://"
 
@@ -99,6 +103,7 @@ class PluginServer:
                 *size_options(max_message_bytes),
                 ("grpc.so_reuseport", 0),
                 *SERVER_LIMITS,
+                ("grpc.max_connection_idle_ms", IDLE_MS),
             ],
         )
         scheduling: Servicer = SchedulingServicer(self.instance)

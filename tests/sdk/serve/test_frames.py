@@ -232,19 +232,59 @@ def test_an_answer_that_is_not_read_is_given_up() -> None:
     ours.close()
 
 
-def test_more_connections_than_there_are_threads_for_are_refused(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
+def test_longest_silent_connection_leaves_its_place_first_one_that_has_not_called(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(frames, "MAX_CONNECTIONS", 3)
+    caller = FramedClient(serving.address)
+    assert caller.ask(permit(serving)).HasField("ctx")
+    strangers = [FramedClient(serving.address) for _ in range(2)]
+    wait_for(lambda: threads_of(serving.server) == 3)
+    host = FramedClient(serving.address)
+    assert host.ask(permit(serving, "c1")).HasField("ctx")
+    assert strangers[0].ends()
+    # The second stranger, then whoever of the two callers was silent for longer.
+    more = []
+    for cycle in ("c2", "c3"):
+        more.append(FramedClient(serving.address))
+        assert more[-1].ask(permit(serving, cycle)).HasField("ctx")
+    assert strangers[1].ends()
+    assert caller.ends()
+    assert host.ask(permit(serving, "c4")).HasField("ctx")
+    lines = [one.getMessage() for one in caplog.records if "longest silent" in one.getMessage()]
+    assert lines == ["3 framed connections are open: the longest silent one is closed"]
+    for client in (caller, host, *strangers, *more):
+        client.close()
+
+
+def test_connections_on_which_a_call_is_open_stay_and_another_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "MAX_CONNECTIONS", 1)
-    first, second = FramedClient(serving.address), FramedClient(serving.address)
-    assert first.ask(permit(serving)).HasField("ctx")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(_raw: bytes, _context: Any) -> bytes:
+        begun.set()
+        may_end.wait(WAIT_S)
+        return b"ok"
+
+    server = FramedServer({PERMIT: slow}, 100)
+    server.listen(framed_path(tmp_path / "p"))
+    first = FramedClient(f"unix://{tmp_path}/p")
+    first.sock.sendall(call_frame(PERMIT, b""))
+    assert begun.wait(WAIT_S)
+    second = FramedClient(f"unix://{tmp_path}/p")
     assert second.ends()
-    first.close()
-    wait_for(lambda: threads_of(serving.server) == 0)
-    third = FramedClient(serving.address)
-    assert third.ask(permit(serving, "c3")).HasField("ctx")
-    for client in (second, third):
+    may_end.set()
+    assert first.hear() == Frame(Kind.CALL, PERMIT, b"ok")
+    third = FramedClient(f"unix://{tmp_path}/p")
+    assert first.ends()
+    third.sock.sendall(call_frame(PERMIT, b""))
+    assert third.hear() == Frame(Kind.CALL, PERMIT, b"ok")
+    for client in (first, second, third):
         client.close()
+    server.stop()
+    server.wait(WAIT_S)
 
 
 def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from berth_sdk.serve.served import MAX_BINDING_CALLS
 from berth_sdk.serve.server import ListenError, PluginServer
+from berth_sdk.wire.peer_certificate import MOST_CONNECTIONS
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.sdk_server import ALL, RawHost, Serving, refused
 
@@ -247,6 +249,26 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
         host = RawHost(server.listen(f"unix:{path}"))
         assert host.handshake().plugins[0].name == "Plain"
         host.close()
+
+
+def test_connections_without_calls_leave_a_full_port_to_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth_sdk.serve.server.IDLE_MS", 500)
+    with PluginServer({"Demo": Slow}) as server:
+        host, _, port = server.listen("127.0.0.1:0").rpartition(":")
+        greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        idle = [socket.create_connection((host, int(port))) for _ in range(MOST_CONNECTIONS)]
+        for sock in idle:
+            sock.sendall(greeting)
+            sock.settimeout(WAIT_S)
+            assert sock.recv(1)
+        with grpc.insecure_channel(f"{host}:{port}") as channel:
+            grpc.channel_ready_future(channel).result(WAIT_S)
+        for sock in idle:
+            while sock.recv(4096):
+                pass
+            sock.close()
 
 
 def test_health_is_served(serve: Serve) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +16,14 @@ from typing import Any, Final
 
 from aiohttp.http_exceptions import HttpProcessingError
 
+from berth_sdk.clocks import monotonic_s
+from berth_sdk.serve.quiet_lines import QuietLines
+
 LOG: Final = logging.getLogger("berth_sdk.serve.extender")
 MOST_OPEN: Final = 128
 HANDSHAKE_WITHIN_S: Final = 10.0
 FIRST_WITHIN_S: Final = 32.0
 """The longest time, in seconds, from the start of a connection to the end of the first request's headers."""
-_LINE_EVERY_S: Final = 1.0
 _AGAIN_S: Final = 0.2
 _SHOWN: Final = 200
 
@@ -44,29 +44,17 @@ class _Connection:
             self.task.cancel()
 
 
-class Quiet:
-    """Log lines that anybody can cause: at most one per second, with the number of those left out before it.
+class Quiet(QuietLines):
+    """The quiet lines of the extender's port.
 
     `logger`: for aiohttp, which writes a traceback for each request that is no HTTP.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
         """`clock`: monotonic seconds."""
-        self._clock = clock
-        self._told_s = -math.inf
-        self._left_out = 0
+        super().__init__(LOG, clock)
         self.logger = logging.Logger("berth_sdk.serve.extender.http")
         self.logger.addHandler(_Passed(self))
-
-    def tell(self, text: str, *values: object) -> None:
-        """Write a warning, unless there was one in the last second."""
-        now_s = self._clock()
-        if now_s - self._told_s < _LINE_EVERY_S:
-            self._left_out += 1
-            return
-        more = f" ({self._left_out} lines left out)" if self._left_out else ""
-        self._told_s, self._left_out = now_s, 0
-        LOG.warning(f"{text}%s", *values, more)
 
 
 class _Passed(logging.Handler):

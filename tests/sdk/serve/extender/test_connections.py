@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from berth_sdk.serve.extender import connections
-from berth_sdk.serve.extender.connections import MOST_OPEN, Quiet
+from berth_sdk.serve.extender.connections import MOST_OPEN
 from berth_sdk.serve.extender.tls import ExtenderTls
 from support.certificates import Authority, PairFiles, pair_files
 from support.waiting import PATIENCE_S, until
@@ -84,13 +84,3 @@ async def test_malformed_requests_write_few_lines_and_no_traceback(
             sock.close()
     assert "Traceback" not in caplog.text
     assert len(caplog.records) <= 5
-
-
-def test_lines_that_were_left_out_are_counted_in_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
-    now_s = [5.0]
-    quiet = Quiet(lambda: now_s[0])
-    for at in range(7):
-        quiet.tell("line %d", at)
-    now_s[0] += 1.0
-    quiet.tell("line %s", "last")
-    assert [record.getMessage() for record in caplog.records] == ["line 0", "line last (6 lines left out)"]
