@@ -99,7 +99,7 @@ _KEYS_OF_LABELS: Final = ("app", "a/b", "example.com/" + "k" * 63, "managedField
 _BAD_QUANTITIES: Final[tuple[Tree, ...]] = ("-1", "", "0x10", None, [], {RAW: "1" * 400})
 _ODD: Final[tuple[Tree, ...]] = (None, [], {}, "", 0, False, [None], {"": None})
 _ODD_STATUS: Final = tuple(odd for odd in _ODD if odd is not None)
-"""null would delete the condition that berth wrote, which no scheduler writes again before its next attempt."""
+"""null would delete the condition that berth wrote. No scheduler writes it again before its next attempt."""
 
 
 class Fuzz:
