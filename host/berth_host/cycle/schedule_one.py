@@ -1143,17 +1143,18 @@ class BindingCycle(Undoing):
         self._leave_claims(attempt)
 
     def _leave_claims(self, attempt: Attempt) -> None:
-        """Take the pod out of the claims that DynamicResources has reserved for it, unless the host stops.
+        """Take the pod out of the claims that DynamicResources has reserved for it, and delete the claim of
+        its extended resources, unless the host stops.
 
         In the background: the loop of the cycles does not wait for the API server. The pod's next PreBind
         waits for this write, as for those of its status.
         """
-        users, pod = self._claim_users, attempt.pod
-        if users is None or attempt.aborted == HOST_STOPS or not any(claim_names(pod)):
+        users, pod, written = self._claim_users, attempt.pod, attempt.written
+        if users is None or attempt.aborted == HOST_STOPS or not (written or any(claim_names(pod))):
             return
         if attempt.framework.accounting_for(Account.DEVICES, ExtensionPoint.RESERVE):
             began = attempt.pre_bind_began
-            self._status.in_order(pod, partial(users.take_out, pod, may_be_written=began))
+            self._status.in_order(pod, partial(users.take_out, pod, may_be_written=began, written=written))
 
     async def abort(self, attempt: Attempt) -> None:
         """Undo the attempt of a pod that was deleted or preempted, or whose host stops, and end its cycle."""

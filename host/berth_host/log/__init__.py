@@ -42,6 +42,7 @@ EVENTS: Final = frozenset(
         "cache.mismatched",
         "cache.node_dumped",
         "claim.not_settled",
+        "claim.stays",
         "claim.user_stays",
         "client.credentials_failed",
         "cluster.behind",

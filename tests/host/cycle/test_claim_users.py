@@ -85,3 +85,55 @@ async def test_a_refused_write_is_logged_and_ends_nothing(monkeypatch: pytest.Mo
         await held.users.take_out(held.pod, may_be_written=True)
     (line,) = [one for one in lines if one["event"] == "claim.user_stays"]
     assert (line["pod"], line["claim"]) == ("default/web", "default/a")
+
+
+def made(name: str, owner: str = "uid-web", **metadata: Any) -> dict[str, Any]:
+    """Return a claim as PreBind makes it for the extended resources of a pod."""
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": owner, "controller": True}
+    return claim(
+        name,
+        metadata={
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "finalizers": ["resource.kubernetes.io/delete-protection"],
+            "ownerReferences": [reference],
+            **metadata,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "stays"),
+    [
+        (made("x"), False),
+        (made("x", finalizers=[]), False),
+        (made("x", owner="uid-other"), True),
+        (made("x", annotations={}), True),
+    ],
+)
+async def test_claim_of_the_pods_extended_resources_is_deleted_and_no_other_one(
+    content: dict[str, Any], stays: bool
+) -> None:
+    held = Held(user("web"))
+    ref = held.cluster.server.create(content, restore=True).ref
+    written = [("persistentvolumes", ref), (CLAIMS, ref), (CLAIMS, held.found().ref)]
+    await held.users.take_out(held.pod, may_be_written=True, written=written)
+    assert (held.cluster.server.get(CLAIMS, ref) is not None) == stays
+    assert held.left() == []
+    # It may be gone already.
+    await held.users.take_out(held.pod, may_be_written=True, written=written)
+
+
+async def test_claim_that_cannot_be_deleted_is_logged_and_other_claims_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise ForbiddenError(CLAIMS, "default/x", "no right to delete")
+
+    held = Held(user("web"))
+    ref = held.cluster.server.create(made("x"), restore=True).ref
+    monkeypatch.setattr(held.cluster, "delete", refused)
+    with capture_logs() as lines:
+        await held.users.take_out(held.pod, may_be_written=True, written=[(CLAIMS, ref)])
+    (line,) = [one for one in lines if one["event"] == "claim.stays"]
+    assert (line["pod"], line["claim"]) == ("default/web", "default/x")
+    assert held.left() == []

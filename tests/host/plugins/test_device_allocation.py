@@ -144,6 +144,37 @@ async def test_a_claim_left_over_from_another_attempt_is_deleted_first() -> None
         assert world.node_of("web") == "n1" or "deletion of ResourceClaim completed" in message
 
 
+async def test_claim_of_extended_resources_goes_with_the_binding_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pod = pod_with(requests={"example.com/gpu": "1"})
+    messages: list[str] = []
+    made: list[list[str]] = []
+    async with World(
+        cluster(1, extendedResourceName="example.com/gpu"),
+        on_attempt=lambda attempt: messages.append(attempt.message),
+    ) as world:
+        bind = world.server.bind
+        refused = [ForbiddenError("pods", "default/web", "no")]
+
+        def bind_later(*args: Any, **more: Any) -> KubeObject:
+            made.append([item.ref.name for item in world.server.list(CLAIMS)])
+            if refused:
+                raise refused.pop()
+            return bind(*args, **more)
+
+        monkeypatch.setattr(world.server, "bind", bind_later)
+        world.server.create(pod)
+        await world.settle()
+        assert world.node_of("web") == "n1"
+        # Each binding had a claim of its own, and the second attempt found no claim of the first.
+        (first,), (second,) = made
+        assert first != second
+        assert [one.ref.name for one in world.server.list(CLAIMS)] == [second]
+        assert len(messages) == 2
+        assert "no" in messages[0]
+
+
 async def test_outcomes_of_claims_that_are_made_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     pod = pod_with(requests={"example.com/gpu": "1"})
     async with World(cluster(1, extendedResourceName="example.com/gpu")) as world:
