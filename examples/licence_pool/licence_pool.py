@@ -36,7 +36,6 @@ class LicencePool(Plugin):
 
     def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
         self.held.give_back(state)  # from now on, the annotation of the pod holds the licence
-        self.handle.requeue(reason="a licence may be free")  # if the pod was deleted before this call
 
     def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
         self.held.give_back(state)

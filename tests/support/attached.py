@@ -29,6 +29,7 @@ from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.selection import StateSelection
@@ -130,6 +131,9 @@ class Witness:
 
     def lost(self, plugin: str, reason: str) -> None:
         self.seen.append(("lost", plugin, reason))
+
+    def post_bound(self, plugin: str, pod: ObjectRef) -> None:
+        self.seen.append(("post_bound", plugin, pod.name))
 
     def swapped(self, swap: Swap) -> None:
         self.swaps.append(swap)

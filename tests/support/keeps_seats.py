@@ -92,7 +92,6 @@ class KeepsSeats(Plugin):
             waiting = self._waiting.pop(pod.name, [])
         for one in waiting:
             self.handle.allow(one)
-        self.handle.requeue(reason="a seat may be free")
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         self._note("unreserve", pod.name)

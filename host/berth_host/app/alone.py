@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final, Self
 
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
@@ -266,6 +267,9 @@ class _NoListener:
         """Do nothing."""
 
     def lost(self, plugin: str, reason: str) -> None:
+        """Do nothing."""
+
+    def post_bound(self, plugin: str, pod: ObjectRef) -> None:
         """Do nothing."""
 
     def swapped(self, swap: Swap) -> None:

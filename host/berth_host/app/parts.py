@@ -224,6 +224,7 @@ class HostParts:
                 grants=self.handle_server,
                 events=AttachmentEvents(self._writer_of_own_events()),
                 recovered=self.wiring.plugin_attached,
+                post_bound=lambda plugin, pod: self.binding.requeue_if_gone(plugin, pod),  # noqa: PLW0108 (made later)
                 stats=lambda: later.clients.stats,
             ),
         )

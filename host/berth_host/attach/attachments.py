@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from berth_sdk.clocks import monotonic_s
+from berth_sdk.kube_object import ObjectRef
 
 from berth_host.attach.configured_places import Place, WantedPlugin
 from berth_host.attach.interfaces import AttachSeams
@@ -106,7 +107,8 @@ class Attachments:
         from berth_host.attach.routes import AttachedPlugin
         from berth_host.rpc.served.outbox import Outbox
 
-        return AttachedPlugin(wanted, Outbox(wanted.name), self)
+        outbox = Outbox(wanted.name, post_bound=lambda pod: self.post_bound(wanted.name, pod))
+        return AttachedPlugin(wanted, outbox, self)
 
     @property
     def places(self) -> list[Attachment]:
@@ -291,6 +293,10 @@ class Attachments:
     def lost(self, plugin: str, reason: str) -> None:
         """Pass the loss on to the listener."""
         self._listener.lost(plugin, reason)
+
+    def post_bound(self, plugin: str, pod: ObjectRef) -> None:
+        """Pass the acknowledgement on to the listener."""
+        self._listener.post_bound(plugin, pod)
 
     def swapped(self, swap: Swap) -> None:
         """Pass the swap on to the listener."""

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Protocol
 
 from berth_sdk.clocks import monotonic_s
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.runtime.descriptor import Descriptor
 
 from berth_host.attach.attachments import Attachments
@@ -54,7 +55,8 @@ class HostSeams:
 
     `declare`: makes the cluster watch the resources that these plugins need; raises ClusterError. `grants`:
     permissions for HandleService. `recovered`: called with the name of a newly attached plugin, to requeue
-    the pods that failed without it. `stats`: returns the cost of each plugin, by name.
+    the pods that failed without it. `post_bound`: called with the name of a plugin and the bound pod of which
+    the plugin was told. `stats`: returns the cost of each plugin, by name.
     """
 
     state: UpdatedState
@@ -64,6 +66,7 @@ class HostSeams:
     grants: HandleGrants
     events: AttachmentEvents
     recovered: Callable[[str], None]
+    post_bound: Callable[[str, ObjectRef], None]
     stats: Callable[[], Mapping[str, PluginStats]]
 
 
@@ -195,6 +198,10 @@ class HostAttachments:
         """Log the loss; the plugin's failure policies apply from now on. See AttachListener."""
         if not self._stopping:
             log.warning("plugin.lost", plugin=plugin, reason=reason)
+
+    def post_bound(self, plugin: str, pod: ObjectRef) -> None:
+        """Requeue pods if the bound pod is gone. See AttachListener."""
+        self._seams.post_bound(plugin, pod)
 
     def swapped(self, swap: Swap) -> None:
         """Write an Event about the swap. See AttachListener."""

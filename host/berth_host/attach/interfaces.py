@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.runtime.descriptor import Descriptor
 from berth_sdk.wire.message_limit import DEFAULT_BYTES
 
@@ -39,6 +40,10 @@ class AttachListener(Protocol):
 
     def lost(self, plugin: str, reason: str) -> None:
         """Take that a plugin has no instance any more."""
+        ...
+
+    def post_bound(self, plugin: str, pod: ObjectRef) -> None:
+        """Take that an instance has acknowledged the PostBind of a pod."""
         ...
 
     def swapped(self, swap: Swap) -> None:

@@ -83,6 +83,8 @@ class Cycle(CycleRecord):
     outcome is known. A bound pod is not undone."""
     is_told: bool = False
     """The event of the pod's binding is written."""
+    was_gone: bool = False
+    """A read of the bound pod found that it is gone or finished, before the watch showed it."""
     written: tuple[tuple[str, ObjectRef], ...] = ()
     """The objects other than the pod that PreBind plugins changed, each with its resource, in the version
     that the write returned."""

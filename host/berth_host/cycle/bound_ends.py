@@ -448,7 +448,10 @@ class BoundEnds:
             return
         if self._stopped or held.attempt.cycle_id not in self._held:
             return
-        if now is None or (resource == "pods" and _is_finished(now)) or self._shows(resource, ref, now):
+        if resource == "pods" and (now is None or _is_finished(now)):
+            held.attempt.was_gone = True
+            self._has_come(held, key)
+        elif now is None or self._shows(resource, ref, now):
             self._has_come(held, key)
 
     def _shows(self, resource: str, ref: ObjectRef, now: KubeObject) -> bool:

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from berth_sdk.extension_points import Account, ExtensionPoint
+from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import Cancellation, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
@@ -81,7 +82,7 @@ from berth_host.model.clock import Clock
 from berth_host.model.internal_error import InternalError
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome, rows_named
-from berth_host.queue.events import reservation_freed
+from berth_host.queue.events import RESERVATION_OVER, PluginRequest, reservation_freed
 from berth_host.queue.interfaces import PodLister
 from berth_host.queue.nominated_columns import NominatedColumns
 from berth_host.queue.queued_pod import PRE_BIND, WAITING, QueuedPodInfo
@@ -1099,9 +1100,26 @@ class BindingCycle(Undoing):
         except Exception as err:
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
         finally:
+            is_gone = attempt.was_gone or self._cache.get_pod(attempt.pod.uid) is None
+            holding = attempt.framework.awaits_end(attempt) if is_gone else ()
             attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
+            for plugin in holding:
+                self._requeue_rejected_by(plugin)
             self._queue.activate_named(attempt.take_pods_to_activate())
         self._observer.ended(attempt)
+
+    def requeue_if_gone(self, plugin: str, pod: ObjectRef) -> None:
+        """Requeue the pods that a plugin rejected, if a bound pod of which it was told is gone.
+
+        What the plugin held for the pod is free from now on. The event that the pod was deleted or finished
+        came before, and the pods that it requeued may have been rejected again. Where the pod is still there,
+        the pod itself counts, and nothing is free.
+        """
+        if self._cache.get_pod(pod.uid) is None:
+            self._requeue_rejected_by(plugin)
+
+    def _requeue_rejected_by(self, plugin: str) -> None:
+        self._queue.requeue(PluginRequest(plugin=plugin, uids=None, label=RESERVATION_OVER))
 
     def take_over(self, ended: BindingCycle, frameworks: Mapping[str, Framework]) -> None:
         """Hold the ends that a host held that was stopped. `frameworks`: of this host, by schedulerName."""

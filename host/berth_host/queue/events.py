@@ -36,6 +36,7 @@ ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 PLUGIN_REQUEST: Final = "PluginRequest"
 PLUGIN_RECOVERED: Final = "PluginRecovered"
+RESERVATION_OVER: Final = "ReservationOver"
 
 
 def label_of(resource: str, action: ActionType) -> str:

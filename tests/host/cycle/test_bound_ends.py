@@ -284,32 +284,70 @@ async def test_permit_that_waits_for_another_pods_post_bind_gets_it(seen: Make) 
         await until(lambda: case.post_bound == ["web", "second"])
 
 
+CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c", "namespace": "default"},
+    "spec": {},
+}
+
+
+class WithoutClaims:
+    """Keeps the events of claims from a host until `release`."""
+
+    def __init__(self, world: World) -> None:
+        self._feed = world.host.feed
+        self._handle = self._feed.to
+        self.held_back: list[WatchEvent] = []
+        self._feed.to = self._take
+
+    def _take(self, event: WatchEvent) -> None:
+        if event.kind == "ResourceClaim":
+            self.held_back.append(event)
+        else:
+            self._handle(event)
+
+    def release(self) -> None:
+        self._feed.to = self._handle
+        for event in self.held_back:
+            self._handle(event)
+
+
 async def test_end_waits_for_the_version_of_each_patched_object(seen: Make) -> None:
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": "default"},
-        "spec": {},
-    }
-    async with seen(claim) as case:
-        faulty = case.world.faulty
-        assert faulty is not None
-        held_back: list[Any] = []
-        handle = case.world.host.feed.to
-
-        def without_claims(event: Any) -> None:
-            held_back.append(event) if event.kind == "ResourceClaim" else handle(event)
-
-        case.world.host.feed.to = without_claims
+    async with seen(CLAIM) as case:
+        claims = WithoutClaims(case.world)
         case.world.server.create(pod("web", labels={"claim": "c"}))
-        await until(lambda: len(case.ends) == 1 and len(held_back) == 1)
+        await until(lambda: len(case.ends) == 1 and len(claims.held_back) == 1)
         await until(lambda: case.world.host.objects.pod("default/web").node_name == "n0")  # type: ignore[union-attr]
         assert list(case.ends.awaited) == [("ResourceClaim", "default/c")]
         await case.stays_held(2 * READ_BACK_S)
         assert case.world.host.objects.of_resource(CLAIMS).get("c", "default") is not None
-        case.world.host.feed.to = handle
-        handle(held_back[0])
+        claims.release()
         await case.told("web")
+
+
+@pytest.mark.parametrize("gone", [deleted, finished])
+async def test_pod_that_waits_for_a_seat_gets_that_of_a_pod_that_was_gone_before_its_post_bind(
+    seen: Make, gone: Callable[[World], None]
+) -> None:
+    async with seen(CLAIM) as case:
+        claims = WithoutClaims(case.world)
+        case.world.server.create(pod("web", labels={"claim": "c"}))
+        await until(lambda: len(case.ends) == 1)
+        await until(lambda: case.world.host.objects.pod("default/web").node_name == "n0")  # type: ignore[union-attr]
+        case.world.server.create(pod("next"))
+        await until(lambda: bool(case.of("refuse")))
+        case.world.clock.advance(20.0)  # what the Binding requeued
+        await asyncio.sleep(0.1)
+        refused = len(case.of("refuse"))
+        gone(case.world)
+        await until(lambda: case.world.host.objects.pod("default/web") is None)
+        case.world.clock.advance(20.0)
+        await until(lambda: len(case.of("refuse")) > refused)
+        claims.release()
+        await case.told("web")
+        case.world.clock.advance(20.0)
+        await until(lambda: case.world.node_of("next") == "n0")
 
 
 async def test_end_that_says_bound_waits_as_post_bind_does(

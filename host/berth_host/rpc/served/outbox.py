@@ -93,12 +93,23 @@ class Sender(Protocol):
 class Outbox:
     """The outbox of one plugin. Attributes: plugin, dropped (the number of PostBinds given up)."""
 
-    def __init__(self, plugin: str, clock: Clock | None = None, *, rng: random.Random | None = None) -> None:
-        """`clock` None: real time, as for every call; a simulated host's time does not wait for plugins."""
+    def __init__(
+        self,
+        plugin: str,
+        clock: Clock | None = None,
+        *,
+        rng: random.Random | None = None,
+        post_bound: Callable[[ObjectRef], None] = lambda pod: None,
+    ) -> None:
+        """`clock` None: real time, as for every call; a simulated host's time does not wait for plugins.
+
+        `post_bound`: called with the pod of each PostBind that an instance acknowledged.
+        """
         self.plugin = plugin
         self.dropped = 0
         self._clock = clock or RealClock()
         self._rng = rng or random.Random()
+        self._acknowledge_post_bind = post_bound
         self._sender: Sender | None = None
         self._former = FormerInstances(plugin)
         self._unreserves: dict[str, Parcel] = {}
@@ -427,6 +438,7 @@ class Outbox:
             raise
         for parcel in batch:
             self._post_bind_is_over(parcel.cycle_id)
+            self._acknowledge_post_bind(parcel.pod)
 
     def _post_bind_is_over(self, cycle_id: str) -> None:
         """Release the end of the cycle, and list the reservation as live no more: a new instance would keep

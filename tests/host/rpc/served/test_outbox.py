@@ -223,6 +223,19 @@ async def test_post_bind_is_tried_five_times_and_then_dropped(clock: ManualClock
     assert (receiver.post_bound, box.dropped) == ([], 1)
 
 
+async def test_post_bind_is_reported_once_it_is_acknowledged(clock: ManualClock) -> None:
+    told: list[str] = []
+    box, receiver = Outbox("Demo", clock, post_bound=lambda pod: told.append(pod.name)), Receiver()
+    receiver.failures = [gone()]
+    box.attach(receiver)
+    box.post_bind(parcel("a"))
+    await turns()
+    assert told == []
+    clock.advance(10.0)
+    await turns()
+    assert told == ["a"]
+
+
 async def test_end_of_a_cycle_comes_after_its_post_bind(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
