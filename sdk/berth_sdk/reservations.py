@@ -169,18 +169,27 @@ class Reservations(Generic[T]):
             value = choose(self._used(on_nodes, node_name))
             if value is not None:
                 self._claim_name(state)
-                state.token = _with_value(state.token, self._name, self._dump(value))
+                state.token = _written(_held_by_others(state) | {self._name: self._dump(value)})
                 self._hold(state, value, pod, node_name)
         return value
 
     def give_back(self, state: CycleState) -> T | None:
-        """End the reservation of a cycle. For `unreserve` and `post_bind`.
+        """End the reservation of a cycle, and take its value out of `state.token`. For `unreserve` and
+        `post_bind`.
 
         Returns the value; None: the cycle held nothing, or holds nothing any more.
         """
         with self._lock:
             ended = self._held.pop(state.cycle_id, None)
-        return None if ended is None else ended.value
+            if ended is None:
+                return None
+            # The cycle of a pod that a group's trial placed goes on, and may take less than in the trial.
+            key = f"{_HOLDER}{self._name}"
+            if state.get(key) is self:
+                state.delete(key)
+            if state.token is not None:
+                state.token = _without_value(state.token, self._name)
+        return ended.value
 
     def take_over(self, live: Iterable[LiveReservation], *others: Reservations[Any]) -> list[LiveReservation]:
         """Hold what the cycles in `live` hold, by their tokens, and nothing else. For `reconcile`.
@@ -224,6 +233,7 @@ class Reservations(Generic[T]):
             if cycle_id in known:
                 self._held[cycle_id] = known[cycle_id]
             elif cycle_id in values:
+                item.state.write(f"{_HOLDER}{self._name}", self)
                 self._hold(item.state, values[cycle_id], item.pod, item.node_name)
 
     def _claim_name(self, state: CycleState) -> None:
@@ -269,15 +279,40 @@ class Reservations(Generic[T]):
         return bound + [one.value for one in held]
 
 
-def _with_value(token: bytes | None, name: str, value: bytes) -> bytes:
-    """Return a token with one more value. A value without a name that stands alone is the token itself.
+def _held_by_others(state: CycleState) -> dict[str, bytes]:
+    """Return the values in a cycle's token that a `Reservations` of this process holds for the cycle.
+
+    A process that was restarted after the Unreserve of a group's trial gets the token of the trial with the
+    cycle that goes on from it. Nobody holds those values. Raises ValueError for a token that cannot be read.
+    """
+    values = {} if state.token is None else _values_of(state.token)
+    holders = {name: state.get(f"{_HOLDER}{name}") for name in values}
+    return {
+        name: value
+        for name, value in values.items()
+        if (holder := holders[name]) is not None and state.cycle_id in holder
+    }
+
+
+def _without_value(token: bytes, name: str) -> bytes | None:
+    """Return a token without the value of a name; None: it has no other value. A token that cannot be read
+    stays as it is.
+    """
+    try:
+        values = _values_of(token)
+    except ValueError:
+        return token
+    values.pop(name, None)
+    return _written(values) if values else None
+
+
+def _written(values: Mapping[str, bytes]) -> bytes:
+    """Return the token of these values, at least one. A value without a name that stands alone is the token.
 
     Raises ValueError for a value that no token can hold.
     """
-    values = {} if token is None else _values_of(token)
-    values[name] = value
-    if list(values) == [""] and not value.startswith(_NAMED_OF_ANY):
-        return value
+    if list(values) == [""] and not values[""].startswith(_NAMED_OF_ANY):
+        return values[""]
     parts = [_NAMED]
     for each, held in values.items():
         raw = each.encode()

@@ -202,6 +202,63 @@ def test_reservations_of_two_names_share_a_token_and_both_come_back() -> None:
     assert not after.attempt(make_pod("third")).reserve("n1").is_success
 
 
+def test_pod_that_takes_less_than_in_the_trial_of_its_group_holds_no_more_after_a_restart() -> None:
+    plugin: Any = a_host(SeatsAndLockers, seats=2).runtime.plugin
+    state = CycleState("trial", plugin="SeatsAndLockers")
+    assert plugin.held.take(state, make_pod("web"), "n1", lambda used: 0) == 0
+    assert plugin.lockers.take(state, make_pod("web"), "n1", lambda used: "locker-0") == "locker-0"
+    assert plugin.lockers.give_back(state) == "locker-0"
+    assert plugin.held.give_back(state) == 0
+    assert (state.token, state.has_values) == (None, False)
+    state.cycle_id = "chosen"  # as the cycle that continues the trial
+    assert plugin.held.take(state, make_pod("web"), "n1", lambda used: 1) == 1
+    after = a_host(SeatsAndLockers, seats=2)
+    live = LiveReservation(state=state, pod=make_pod("web"), node_name="n1")
+    assert after.runtime.reconcile([live]) == frozenset()
+    assert [one.value for _, one in held_by(after).items()] == [1]
+    assert len(lockers_of(after)) == 0
+
+
+def test_token_of_a_trial_that_the_process_before_gave_back_holds_nothing() -> None:
+    before = a_host(SeatsAndLockers, seats=2).attempt(make_pod("web"))
+    assert before.reserve("n1").is_success
+    plugin: Any = a_host(SeatsAndLockers, seats=2).runtime.plugin
+    state = CycleState("chosen", plugin="SeatsAndLockers")
+    state.token = before.state.token
+    assert plugin.held.take(state, make_pod("web"), "n1", lambda used: 1) == 1
+    after = a_host(SeatsAndLockers, seats=2)
+    live = LiveReservation(state=state, pod=make_pod("web"), node_name="n1")
+    assert after.runtime.reconcile([live]) == frozenset()
+    assert [one.value for _, one in held_by(after).items()] == [1]
+    assert len(lockers_of(after)) == 0
+
+
+def test_value_that_was_taken_over_stays_in_the_token_beside_a_new_one() -> None:
+    plugin: Any = a_host(SeatsAndLockers, seats=2).runtime.plugin
+    state = CycleState("web", plugin="SeatsAndLockers")
+    plugin.lockers.take(state, make_pod("web"), "n1", lambda used: "locker-0")
+    restarted: Any = a_host(SeatsAndLockers, seats=2).runtime.plugin
+    fresh = CycleState("web", plugin="SeatsAndLockers")
+    fresh.token = state.token
+    live = [LiveReservation(state=fresh, pod=make_pod("web"), node_name="n1")]
+    assert restarted.held.take_over(live, restarted.lockers) == []
+    assert restarted.held.take(fresh, make_pod("web"), "n1", lambda used: 1) == 1
+    plugin.held.take(state, make_pod("web"), "n1", lambda used: 1)
+    assert fresh.token == state.token
+
+
+def test_value_that_is_given_back_leaves_the_others_in_the_token() -> None:
+    plugin: Any = a_host(SeatsAndLockers).runtime.plugin
+    one, both = (CycleState(name, plugin="SeatsAndLockers") for name in ("one", "both"))
+    for state in (one, both):
+        plugin.lockers.take(state, make_pod(state.cycle_id), "n1", lambda used: "locker-0")
+    plugin.held.take(both, make_pod("both"), "n1", lambda used: 0)
+    plugin.held.give_back(both)
+    assert both.token == one.token
+    plugin.held.give_back(both)  # holds nothing any more
+    assert both.token == one.token
+
+
 def test_cycle_of_which_one_value_cannot_be_read_is_held_by_none() -> None:
     host = a_host(SeatsAndLockers, seats=2)
     kept, torn = host.attempt(make_pod("kept")), host.attempt(make_pod("torn"))
