@@ -34,7 +34,7 @@ from berth_host.cli.versions_compared import VersionsCompared
 from berth_host.config.berth.configuration import BerthConfiguration, BerthPlugin
 from berth_host.config.configuration import LoadedConfiguration, ResolvedProfile
 from berth_host.config.decoding.types_v1 import PLUGIN_SETS
-from berth_host.config.default_plugins import MULTI_POINT, WEIGHTED_POINTS
+from berth_host.config.default_plugins import FIT, MULTI_POINT, WEIGHTED_POINTS
 from berth_host.config.errors import ConfigurationError
 from berth_host.config.rendering import configuration_to_json, error_to_json
 from berth_host.log.hidden import without_hidden
@@ -219,7 +219,7 @@ def _where(plugin: BerthPlugin) -> str:
     place = f"{place}, required" if plugin.required else place
     if not plugin.managed_resources:
         return place
-    left = f"; NodeResourcesFit leaves {', '.join(plugin.left_to_it)} to it" if plugin.left_to_it else ""
+    left = f"; {FIT} leaves {', '.join(plugin.left_to_it)} to it" if plugin.left_to_it else ""
     return f"{place}; manages {', '.join(plugin.managed_names)}{left}"
 
 

@@ -6,7 +6,7 @@ seconds. Plugin arguments stay JSON, because only the plugin knows their meaning
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
@@ -14,6 +14,7 @@ from berth_sdk.gang_policy import GANG_SCHEDULING, GangPolicy
 from berth_host.config.berth.configuration import BerthConfiguration
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import KubeSchedulerConfiguration
+from berth_host.config.default_plugins import FIT
 from berth_host.config.emulation import NO_EMULATION, Emulation
 from berth_host.config.feature_gates import FeatureGates
 from berth_host.config.source.node import Json
@@ -61,9 +62,22 @@ class ResolvedProfile:
         return GangPolicy.of(args if isinstance(args, Mapping) else {})
 
     @property
+    def ignored_resources(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The extended resources, and the domains of extended resources, that the profile leaves to others by
+        the arguments of NodeResourcesFit.
+        """
+        args = self.plugin_args.get(FIT)
+        given = args if isinstance(args, Mapping) else {}
+        return _texts(given.get("ignoredResources")), _texts(given.get("ignoredResourceGroups"))
+
+    @property
     def plugin_names(self) -> frozenset[str]:
         """All plugins that run at any point."""
         return frozenset(plugin.name for listed in self.plugins.values() for plugin in listed)
+
+
+def _texts(value: object) -> frozenset[str]:
+    return frozenset(map(str, value)) if isinstance(value, Sequence) else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

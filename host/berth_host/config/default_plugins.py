@@ -58,6 +58,7 @@ class DefaultPlugin:
     it takes none. `feature_gate`: it belongs to the default profile only while that gate is on.
     `reads_gates`: gates that change its behaviour; it gets the ones that are not at their default.
     `gated_points`: by point, the gate without which the default profile disables the plugin there.
+    `narrows`: the kinds of objects whose events kube-scheduler narrows to the pods that the plugin names.
     """
 
     name: str
@@ -67,8 +68,11 @@ class DefaultPlugin:
     feature_gate: str | None = None
     reads_gates: tuple[str, ...] = ()
     gated_points: tuple[tuple[str, str], ...] = ()
+    narrows: tuple[str, ...] = ()
 
 
+FIT: Final = "NodeResourcesFit"
+"""The plugin whose arguments say which resources others count, as KubeSchedulerConfiguration's types say."""
 DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     DefaultPlugin(name="SchedulingGates", points=frozenset({"preEnqueue"})),
     DefaultPlugin(name="PrioritySort", points=frozenset({"queueSort"})),
@@ -88,7 +92,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
     ),
     DefaultPlugin(name="NodePorts", points=frozenset({"preFilter", "filter"})),
     DefaultPlugin(
-        name="NodeResourcesFit",
+        name=FIT,
         points=frozenset({"preFilter", "filter", "preScore", "score", "placementScore"}),
         weight=1,
         args_kind="NodeResourcesFitArgs",
@@ -142,6 +146,7 @@ DEFAULT_PLUGINS: Final[tuple[DefaultPlugin, ...]] = (
             "DRAWorkloadResourceClaims",
             "TopologyAwareWorkloadScheduling",
         ),
+        narrows=("resource.k8s.io/ResourceClaim",),
     ),
     DefaultPlugin(
         name="DefaultPreemption",

@@ -223,11 +223,10 @@ def _message(
         return "it has no pods yet: create pods that name it"
     if state is GroupWhere.GATED and entity is not None:
         gated = next((one.pod for one in entity.pods() if one.pod.scheduling_gates), None)
-        is_own = gated is not None and entity.gating_plugin == "SchedulingGates"
         text = gated_text(
-            gated.scheduling_gates if gated and is_own else (), entity.gating_plugin, entity.gating_message
+            gated.scheduling_gates if gated else (), entity.gating_plugin, entity.gating_message
         )
-        return f"{text} (pod {gated.key})" if gated and is_own else text
+        return f"{text} (pod {gated.key})" if gated else text
     if state is GroupWhere.SCHEDULING:
         return "is being tried now"
     if state is GroupWhere.QUEUED:

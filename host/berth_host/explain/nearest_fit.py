@@ -17,7 +17,6 @@ from berth_sdk.pod import Pod
 from berth_host.config.checks.names import is_extended_resource_name
 from berth_host.config.configuration import ResolvedProfile
 
-_FIT_PLUGIN: Final = "NodeResourcesFit"
 _POWERS: Final = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 _BYTES: Final = ("memory", "ephemeral-storage", "storage")
 
@@ -39,23 +38,20 @@ class Shortage:
 
 Lacking = tuple[tuple[str, int], ...]
 Counts = Callable[[str], bool]
-"""The test whether NodeResourcesFit checks a resource."""
+"""The test whether the profile counts a resource."""
 
 
 def everything_counts(resource: str) -> bool:
-    """Return True: NodeResourcesFit checks every resource unless its arguments say otherwise."""
+    """Return True: a profile counts every resource unless the arguments of its plugins say otherwise."""
     return True
 
 
 def counted_in(profile: ResolvedProfile | None) -> Counts:
-    """Return the test for one profile: NodeResourcesFit leaves the extended resources of its arguments out.
+    """Return the test for one profile, which may leave extended resources to others.
 
     None: an unknown profile, as for a pod of an earlier configuration.
     """
-    args = None if profile is None else profile.plugin_args.get(_FIT_PLUGIN)
-    if not isinstance(args, Mapping):
-        return everything_counts
-    names, groups = _texts(args.get("ignoredResources")), _texts(args.get("ignoredResourceGroups"))
+    names, groups = ((), ()) if profile is None else profile.ignored_resources
     if not (names or groups):
         return everything_counts
 
@@ -64,10 +60,6 @@ def counted_in(profile: ResolvedProfile | None) -> Counts:
         return not (ignored and is_extended_resource_name(resource))
 
     return counts
-
-
-def _texts(value: object) -> frozenset[str]:
-    return frozenset(map(str, value)) if isinstance(value, Sequence) else frozenset()
 
 
 def shortages(

@@ -275,6 +275,7 @@ class OpenCalls:
         """Run the host's preemption. Both limits 0: the defaults. Raises NoOpenCallError."""
         attempt = self._attempt(plugin, cycle_id, POST_FILTER)
         limits = SearchLimits(percentage, absolute) if percentage or absolute else None
+        self._metrics.attempted()
         started_s = instant_s()
         found = await self._evaluator.evaluate(attempt.framework, attempt, limits)
         self._metrics.evaluated(found.status.code, instant_s() - started_s)

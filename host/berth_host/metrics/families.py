@@ -231,7 +231,10 @@ POD_SLI: Final = histogram(
     "Seconds from a pod's first entry into activeQ to its bind, over all attempts.",
 )
 PREEMPTION_ATTEMPTS: Final = counter(
-    "scheduler_preemption_attempts_total", "STABLE", "", "PostFilter calls of DefaultPreemption."
+    "scheduler_preemption_attempts_total",
+    "STABLE",
+    "",
+    "PostFilter calls that searched for victims for a pod.",
 )
 PREEMPTION_TASK_DURATION: Final = replace(
     histogram(

@@ -74,7 +74,7 @@ WORKLOAD_PREEMPTIONS: Final = counter(
     "scheduler_workload_preemption_attempts_total",
     "ALPHA",
     "preemptor result",
-    "PodGroupPostFilter calls of DefaultPreemption, by how they ended.",
+    "PodGroupPostFilter calls that searched for victims, by how they ended.",
     _GROUPS,
 )
 WORKLOAD_VICTIMS: Final = histogram(

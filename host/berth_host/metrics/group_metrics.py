@@ -59,7 +59,7 @@ class GroupMetrics:
         self.algorithm_durations.of(profile, entity).observe(seconds)
 
     def preempted(self, code: Code, *, entity: str = GROUP) -> None:
-        """Count a PodGroupPostFilter call of DefaultPreemption, by the code of its status."""
+        """Count a PodGroupPostFilter call that searched for victims, by the code of its status."""
         self.preemptions.add((entity, code.kube_name))
 
     def placements_generated(self, profile: str, count: int, *, entity: str = GROUP) -> None:
@@ -82,6 +82,7 @@ class PreemptionMetrics:
     """The metrics of preemptions. `preemptor`: the type of entity, such as POD or GROUP."""
 
     def __init__(self) -> None:
+        self.attempts = Counters(families.PREEMPTION_ATTEMPTS)
         self.victims = Histograms(families.PREEMPTION_VICTIMS)
         self.victims_of_groups = Histograms(group_families.WORKLOAD_VICTIMS)
         self.disruptions = Histograms(group_families.PREEMPTION_DISRUPTIONS)
@@ -91,6 +92,7 @@ class PreemptionMetrics:
         self.durations = Histograms(families.PREEMPTION_TASK_DURATION)
         self.tasks = Counters(families.PREEMPTION_TASKS)
         self.sources: Final = (
+            self.attempts,
             self.victims,
             self.victims_of_groups,
             self.disruptions,
@@ -100,6 +102,10 @@ class PreemptionMetrics:
             self.durations,
             self.tasks,
         )
+
+    def attempted(self) -> None:
+        """Count a PostFilter call that searches for victims for a pod."""
+        self.attempts.add(())
 
     def evaluated(self, code: Code, seconds: float, *, preemptor: str = POD) -> None:
         """Count a search for victims that took `seconds`, by the code of its status."""

@@ -49,7 +49,6 @@ def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
         families.PLUGIN_VIOLATIONS,
         lambda: [((plugin,), one.violations) for plugin, one in stats().items()],
     )
-    metrics.read(families.PREEMPTION_ATTEMPTS, lambda: [((), _preemptions(stats))])
 
 
 def _call_times(stats: Stats) -> Iterator[tuple[Labels, Histogram]]:
@@ -78,12 +77,6 @@ def _by_name(
         for call, figures in one.items():
             for name, count in counted(figures).items():
                 yield (plugin, call, name), count
-
-
-def _preemptions(stats: Stats) -> int:
-    """Return the number of PostFilter calls of DefaultPreemption."""
-    found = stats().get("DefaultPreemption")
-    return 0 if found is None else dict(found.items()).get("PostFilter", CallStats()).calls
 
 
 _POD_POPPED = "PodPopped"

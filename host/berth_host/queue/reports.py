@@ -29,8 +29,7 @@ REASON: Final = "SortKeyMissing"
 PRE_QUEUEING_HINTS: Final = "SchedulerPreQueueingHints"
 """The gate that decides whether narrowed events are counted. The queue narrows them in any case."""
 _NARROWED_UPSTREAM: Final[Mapping[str, Collection[str]]] = {
-    **{plugin.name: () for plugin in DEFAULT_PLUGINS},
-    "DynamicResources": ("resource.k8s.io/ResourceClaim",),
+    plugin.name: plugin.narrows for plugin in DEFAULT_PLUGINS
 }
 """By default plugin: the resources whose events kube-scheduler narrows, too."""
 Event = Callable[[Pod, str, str, str, str], None]

@@ -20,15 +20,15 @@ from berth_host.config.checks.names import check_extended_resource_name
 from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
 from berth_host.config.decoding.scheduler_v1 import PluginConfig
 from berth_host.config.decoding.types_v1 import Extender
+from berth_host.config.default_plugins import FIT
 from berth_host.config.defaulting import DefaultedProfile
 from berth_host.config.errors import Finding, forbidden, invalid
 
-FIT: Final = "NodeResourcesFit"
 _JUDGING: Final = ("filter", "simulateFilter")
 """The points at which nodes are judged. Without settings of its own simulateFilter has those of filter. It
 judges the nodes to which other pods are nominated.
 """
-_CURE: Final = "or leave ignoredByScheduler out, so that NodeResourcesFit counts the resource"
+_CURE: Final = f"or leave ignoredByScheduler out, so that {FIT} counts the resource"
 
 
 def check_managed_resources(plugins: Sequence[BerthPlugin]) -> list[Finding]:

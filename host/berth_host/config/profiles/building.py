@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from berth_host.config.berth.configuration import BerthPlugin
 from berth_host.config.berth.managed_resources import (
-    FIT,
     resources_left_to,
     why_not_at_filter,
     why_without_filter,
@@ -23,7 +22,7 @@ from berth_host.config.checks.plugin_args import check_fit_args
 from berth_host.config.configuration import ResolvedProfile
 from berth_host.config.decoding.args_v1 import NodeResourcesFitArgsV1
 from berth_host.config.decoding.types_v1 import Extender
-from berth_host.config.default_plugins import EXTENDER
+from berth_host.config.default_plugins import EXTENDER, FIT
 from berth_host.config.defaulting import DefaultedProfile, DefaultedScheduler
 from berth_host.config.errors import Finding
 from berth_host.config.profiles.expansion import ProfileError, expand_plugins
