@@ -1,0 +1,231 @@
+"""`VirtualLoop`: an asyncio event loop whose time moves only when nothing can run; `run` runs a life on it.
+
+The time jumps to the next timer, so a life of days takes as long as its work. Nothing outside the loop
+decides an order: there are no sockets, no signals and no other threads. Work for a thread is done on the
+loop, after a delay that is drawn. Tasks and futures have a number as their hash, because a set of them would
+otherwise be in the order of their addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from berth_sdk.clocks import replaced
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+START_S: Final = 1_767_225_600.0
+"""The Unix time at which each life begins: 2026-01-01T00:00:00Z."""
+MOST_TURNS: Final = 200_000
+"""Turns of the loop at one moment after which the work there counts as endless."""
+
+
+class StuckError(Exception):
+    """Nothing can run any more, although the life is not over: no task is ready, and there is no timer."""
+
+
+class SpinningError(Exception):
+    """Tasks wake each other without end, at one moment."""
+
+
+class ForeignThreadError(Exception):
+    """Another thread called the loop, so the order would depend on the machine."""
+
+
+class _NoSelector:
+    """Stands where a loop waits for sockets. `advance`: moves the time to the next timer."""
+
+    def __init__(self, advance: Callable[[float | None], None]) -> None:
+        self._advance = advance
+
+    def select(self, timeout_s: float | None) -> tuple[()]:
+        self._advance(timeout_s)
+        return ()
+
+
+class _Future(asyncio.Future[T]):
+    """A future with a number as its hash."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[T]):
+    """A task with a number as its hash."""
+
+    def __init__(self, number: int, main: Any, **more: Any) -> None:
+        self._number = number
+        super().__init__(main, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop. `chance` draws the delays of work for threads, up to `thread_s` seconds before and after it.
+
+    `time()` begins at 0 seconds.
+    """
+
+    # Of asyncio's own loop, which its selector would use.
+    _thread_id: int | None
+    _stopping: bool
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, chance: random.Random, thread_s: float = 0.0) -> None:
+        super().__init__()
+        self._chance = chance
+        self._thread_delay_s = thread_s
+        self._now_s = 0.0
+        self._turns_now = 0
+        self._numbers = itertools.count(1)
+        self._selector = _NoSelector(self._advance)
+        self.set_task_factory(self._new_task)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was made."""
+        return self._now_s
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future with a number as its hash."""
+        return _Future(next(self._numbers), self)
+
+    def run_in_executor(  # type: ignore[override]  # typeshed's own form of the same arguments
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Call `func` on the loop after a drawn delay, and set the result after another one.
+
+        As with a thread, a cancellation keeps a call from its begin, and does not end one that has begun.
+        """
+        answer: asyncio.Future[T] = self.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(result)  # type: ignore[arg-type]  # without an error there is a result
+            else:
+                answer.set_exception(error)
+
+        def work() -> None:
+            if answer.cancelled():
+                return
+            result, error = None, None
+            try:
+                result = func(*args)
+            except Exception as err:  # noqa: BLE001  # a future carries any error
+                error = err
+            self.call_later(self._drawn_s(), settle, result, error)
+
+        self.call_later(self._drawn_s(), work)
+        return answer
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call `callback` soon. Raises ForeignThreadError in another thread than the loop's."""
+        if self._thread_id not in (None, threading.get_ident()):
+            raise ForeignThreadError(
+                f"thread {threading.current_thread().name} calls the virtual loop: let the loop run its work"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def _drawn_s(self) -> float:
+        return self._chance.uniform(0.0, self._thread_delay_s)
+
+    def _new_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        main: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        **more: Any,
+    ) -> asyncio.Task[T]:
+        return _Task(next(self._numbers), main, loop=loop, **more)
+
+    def _advance(self, timeout_s: float | None) -> None:
+        """Move the time to the next timer, if nothing can run now. Raises StuckError and SpinningError.
+
+        `timeout_s`: what the loop would wait for sockets. 0: something can run. None: no timer is set.
+        """
+        if timeout_s is None:
+            if not self._stopping:
+                raise StuckError("no task can run and no timer is set: something waits for ever")
+            return
+        if timeout_s <= 0:
+            self._turns_now += 1
+            if self._turns_now > MOST_TURNS:
+                raise SpinningError(f"{MOST_TURNS} turns of the loop at {self._now_s:.6f} s, and no end")
+            return
+        self._turns_now = 0
+        # The loop waits a day at most, and the head of its heap is a timer that is still wanted.
+        self._now_s = max(self._now_s, min(self._scheduled[0].when(), self._now_s + timeout_s))
+
+    def _process_events(self, events: Any) -> None:
+        """Do nothing: no socket has news."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: no other thread waits for the loop."""
+
+
+class VirtualClocks:
+    """The clocks of a life, for the host (`Clock`), and for all that reads `berth_sdk.clocks`.
+
+    `work_step_s`: the seconds that each look at a clock of work finds to have passed since the last one, so
+    that long work is divided into slices, in the same way on every machine.
+    """
+
+    def __init__(self, loop: VirtualLoop, work_step_s: float) -> None:
+        self._loop = loop
+        self._work_step_s = work_step_s
+        self._work_s = 0.0
+
+    def now_s(self) -> float:
+        """Return the time in Unix seconds."""
+        return START_S + self._loop.time()
+
+    def wall_s(self) -> float:
+        """Return the time in Unix seconds."""
+        return START_S + self._loop.time()
+
+    def monotonic_s(self) -> float:
+        """Return the loop's time."""
+        return self._loop.time()
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Set a timer of the loop."""
+        return self._loop.call_at(when_s, callback)
+
+    def work_s(self) -> float:
+        """Return seconds of work, one step more than before."""
+        self._work_s += self._work_step_s
+        return self._work_s
+
+    def thread_s(self) -> float:
+        """Return seconds of work, one step more than before."""
+        return self.work_s()
+
+
+def run(
+    main: Callable[[VirtualClocks], Coroutine[Any, Any, T]],
+    chance: random.Random,
+    *,
+    thread_s: float = 0.0,
+    work_step_s: float = 0.0,
+) -> T:
+    """Run `main` on a new virtual loop, on whose clocks the whole process runs meanwhile.
+
+    Raises what `main` raises, StuckError and SpinningError.
+    """
+    loop = VirtualLoop(chance, thread_s)
+    clocks = VirtualClocks(loop, work_step_s)
+    with replaced(clocks), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main(clocks))
