@@ -1,7 +1,7 @@
 """Fixtures and options for every test.
 
 `pytest --late SEED tests/host/app` runs the same tests on a cluster that is slow and that mixes kinds and
-answers (`support.faulty_cluster`). `make soak` does so for every suite that runs whole hosts.
+answers (`berth_bench.life.faulty_cluster`). `make soak` does so for every suite that runs whole hosts.
 
 Every run of one file begins here: what takes long to import is imported where it is needed.
 """
@@ -97,7 +97,7 @@ class LateClusterEverywhere:
     def late_cluster_everywhere(self, request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.get_closest_marker("prompt_cluster"):
             pytest.skip("is about the order of things on a cluster that answers at once")
-        from support.faulty_cluster import Faults
+        from berth_bench.life.faulty_cluster import Faults
         from support.hosts import World
 
         World.everywhere = (request.config.getoption("--late"), Faults(turns=4))

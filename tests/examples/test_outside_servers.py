@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.cycle.bound_ends import READ_BACK_S
 from berth_sdk import CycleState, LiveReservation, PluginArgsError
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.testing import PluginHost, make_node, make_pod
 from support.examples import EXAMPLES, example
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess
 from support.waiting import until

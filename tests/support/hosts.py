@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from berth_bench.life.faulty_cluster import Faults, FaultyCluster
 from berth_host.app import Host, HostOptions
 from berth_host.cluster.port import ClusterPort
 from berth_host.config.loading import default_configuration, load_configuration
@@ -18,7 +19,6 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sim.cluster.admitting import server_of_a_question
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.run.settle import NEVER_FLUSHED_S, settle
-from support.faulty_cluster import Faults, FaultyCluster
 
 START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 

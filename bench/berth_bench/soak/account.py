@@ -1,6 +1,7 @@
-"""`Account`: the pods of a soak and their nodes, by the cluster's own changes and not by the host's reports.
+"""`Account`: the pods of a soak or of a life and their nodes, by the cluster's own changes and not by the
+host's reports.
 
-`clusters` and `real_cluster` report to it; `world` reads it.
+In a soak `clusters` and `real_cluster` report to it, and `world` reads it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from berth_sdk.quantity import milli_value
 
@@ -24,16 +25,51 @@ class _Pod:
     why: str
 
 
+class Rooms(Protocol):
+    """The nodes that a scheduler may bind pods to."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of the nodes that may take pods now."""
+        ...
+
+    def may_take(self, node: str) -> bool:
+        """Return True if a pod may be bound to the node now."""
+        ...
+
+    def milli_cpu(self, node: str) -> int:
+        """Return the CPU of a node that a binding made now may count on."""
+        ...
+
+
+class EqualNodes:
+    """Nodes that stay, each with NODE_MILLI_CPU. `names`: of those that may take pods."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+
+    def names(self) -> Iterable[str]:
+        """Return the names."""
+        return self._names
+
+    def may_take(self, node: str) -> bool:
+        """Return True for one of the names."""
+        return node in self._names
+
+    def milli_cpu(self, node: str) -> int:
+        """Return NODE_MILLI_CPU."""
+        return NODE_MILLI_CPU
+
+
 class Account:
     """The account. Attributes: seen (pods so far), bound, double_binds (pods whose node changed),
     over_committed (names of nodes that at some time had more than they can hold), misplaced (names of pods
     that were bound to a node that may take none), vanished (names of pods that disappeared by themselves),
     changed (set by every change).
 
-    A pod's name is used once. `open_nodes`: the nodes that may take pods.
+    A pod's name is used once. `rooms`: the nodes, or the names of equal ones that may take pods.
     """
 
-    def __init__(self, open_nodes: Iterable[str]) -> None:
+    def __init__(self, rooms: Rooms | Iterable[str]) -> None:
         self.seen = 0
         self.bound = 0
         self.double_binds = 0
@@ -41,7 +77,7 @@ class Account:
         self.misplaced: set[str] = set()
         self.vanished: set[str] = set()
         self.changed = asyncio.Event()
-        self._open_nodes = frozenset(open_nodes)
+        self._rooms: Rooms = EqualNodes(rooms) if isinstance(rooms, Iterable) else rooms
         self._pods: dict[str, _Pod] = {}
         self._leaving: set[str] = set()
         self._milli_cpu: Counter[str] = Counter()
@@ -71,7 +107,7 @@ class Account:
         self.changed.set()
 
     def leaves(self, name: str) -> None:
-        """Record that the soak itself deletes this pod."""
+        """Record that this pod is deleted on purpose."""
         self._leaving.add(name)
 
     def are_there(self, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -96,7 +132,8 @@ class Account:
     @property
     def lost(self) -> set[str]:
         """Pods without a node although an open node has room, and pods that disappeared by themselves."""
-        room = max((NODE_MILLI_CPU - self._milli_cpu[name] for name in self._open_nodes), default=0)
+        rooms = self._rooms
+        room = max((rooms.milli_cpu(name) - self._milli_cpu[name] for name in rooms.names()), default=0)
         fits = {name for name, pod in self._pods.items() if not pod.node and pod.milli_cpu <= room}
         return fits | self.vanished
 
@@ -126,9 +163,9 @@ class Account:
         if now:
             self.bound += 1
             self._milli_cpu[now] += pod.milli_cpu
-            if self._milli_cpu[now] > NODE_MILLI_CPU:
+            if self._milli_cpu[now] > self._rooms.milli_cpu(now):
                 self.over_committed.add(now)
-            if now not in self._open_nodes:
+            if not self._rooms.may_take(now):
                 self.misplaced.add(name)
 
 

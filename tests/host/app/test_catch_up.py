@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.app import host as host_module
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.status import SUCCESS, Status
 from structlog.testing import capture_logs
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 
 AT_ONCE = Faults(turns=0, reorder=False)

@@ -6,6 +6,7 @@ import asyncio
 from typing import ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_host.app import host as host_module
 from berth_host.attach import host_attachments as attachments_module
 from berth_host.errors.cluster import UnavailableError
@@ -15,7 +16,6 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
-from support.faulty_cluster import Fault, Faults
 from support.hosts import World, enabling, node, pod
 from support.waiting import PATIENCE_S
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_host.app import Host
 from berth_host.app import host as host_module
 from berth_host.app import reload as reload_module
@@ -22,7 +23,6 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
-from support.faulty_cluster import Fault, Faults
 from support.hosts import World, enabling, node, pod
 
 AT_ONCE = Faults(turns=0, reorder=False)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults, FaultyCluster
 from berth_host.cluster.coscheduling import Member, PodGroupStatuses, next_status
 from berth_host.model.clock import ManualClock
 from berth_host.model.resources import COSCHEDULING_GROUPS
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sim.cluster.cluster import MemoryCluster
-from support.faulty_cluster import Fault, Faults, FaultyCluster
 from support.manifest_objects import pod_object
 
 

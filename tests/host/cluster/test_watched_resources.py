@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.cluster.watching import resources_of
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk.events import EventInterest
@@ -12,7 +13,6 @@ from berth_sdk.extension_points import Plugin
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import describe
 from berth_sdk.status import Status
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess
 

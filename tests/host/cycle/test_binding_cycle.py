@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_sdk.extension_points import Plugin
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.needs import Need
@@ -22,7 +23,6 @@ from berth_sdk.results import (
     PreBindResult,
 )
 from berth_sdk.status import Status
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.ledger import Ledger
 from support.waiting import PATIENCE_S, until

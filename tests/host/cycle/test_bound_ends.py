@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.app.reload import reload
 from berth_host.attach import retrying
 from berth_host.cluster.port import WatchEvent
@@ -20,7 +21,6 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc.served import outbox
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
-from support.faulty_cluster import Faults
 from support.groups import GROUPS, members, pod_group
 from support.held_groups import Slow
 from support.hosts import World, node, pod

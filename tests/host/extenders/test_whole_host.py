@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.app import NodeTemplate, Simulate
 from berth_host.app.reload import reload
 from berth_host.config.loading import load_configuration
@@ -19,7 +20,6 @@ from berth_host.metrics.exposition import Exposition
 from berth_sdk.kube_object import ObjectRef
 from berth_sim.commands.lapses import lapses_of
 from support.accidents import no_accidents
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.raw_http import RawServer, Request, answer, raw_server
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_host.cluster.port import WatchEvent
 from berth_host.errors.state import InvariantError
 from berth_sdk.events import EventInterest
@@ -24,7 +25,6 @@ from berth_sdk.results import (
     PreBindResult,
 )
 from berth_sdk.status import Status
-from support.faulty_cluster import Fault, Faults
 from support.hosts import World, node, pod
 from support.waiting import PATIENCE_S
 

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_host.app import FrameworkAlone, WhatIf
 from berth_host.attach.attachments import Attachments
 from berth_host.attach.state import State
@@ -28,7 +29,6 @@ from support.faults import (
     in_time,
     running,
 )
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 from support.raw_plugin import HOLD
 from support.scripted_plugin import descriptor

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from berth_bench.life.faulty_cluster import Faults
 from berth_sdk.kube_object import KubeObject
-from support.faulty_cluster import Faults
 from support.hosts import World, node, pod
 
 ROOMS = Path(__file__).parents[1]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_host.explain.make_group_answer import group_answer
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import ObjectRef
@@ -16,7 +17,6 @@ from berth_sdk.pod import COSCHEDULING_LABEL, Pod
 from berth_sdk.pod_group import COSCHEDULING
 from berth_sdk.status import Status
 from support.coscheduling import their_group
-from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod

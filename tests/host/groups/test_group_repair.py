@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_host.cluster.port import EventRecord
 from berth_host.explain.make_group_answer import group_answer
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import COSCHEDULING_LABEL
 from berth_sdk.rfc3339 import format_time
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
-from support.faulty_cluster import Fault, Faults
 from support.groups import GROUPS, condition_of, member, members, pod_group
 from support.hosts import START_S, World, node, pod
 

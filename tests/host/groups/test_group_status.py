@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from berth_bench.life.faulty_cluster import FaultyCluster
 from berth_host.cycle.repeating import TRIES
 from berth_host.groups import group_status
 from berth_host.groups.group_status import POD_GROUPS, GroupStatusWriter
@@ -13,7 +14,6 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod_group import INITIALLY_SCHEDULED, PodGroup
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.kinds import BY_KIND
-from support.faulty_cluster import FaultyCluster
 from support.hosts import START_S
 from support.waiting import until
 

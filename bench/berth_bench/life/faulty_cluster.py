@@ -1,8 +1,8 @@
-"""A cluster that misbehaves as a real one may: around any port, seeded, on the tests' clock.
+"""`FaultyCluster`: a cluster that fails as a real one may, around any port, drawn from a seed.
 
-Used by `support.hosts.World` and by the tests of what the host does when calls hang, fail, or answer when
-nobody can tell any more whether they took effect. Watch events may overtake those of other kinds and the
-answers of calls, never those of their own kind: the port promises that order.
+Used by lives, and by tests of what the host does when calls are late, fail, or fail after they took effect.
+A watch event may overtake events of other kinds and the answers of calls, but no event of its own kind,
+because the port promises that order.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from berth_host.errors.cluster import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    RepeatableError,
     TimedOutError,
     TooManyRequestsError,
     UnavailableError,
@@ -38,26 +39,35 @@ class Fault(Enum):
 
     NONE = auto()
     TIME_OUT_BEFORE = auto()
-    """No answer, and it was not done."""
+    """No answer, and the call had no effect."""
     TIME_OUT_AFTER = auto()
-    """No answer, and it was done."""
+    """No answer, although the call took effect."""
     UNAVAILABLE_BEFORE = auto()
+    """The connection is lost, and the call had no effect."""
     UNAVAILABLE_AFTER = auto()
+    """The connection is lost after the call took effect."""
+    INTERNAL_BEFORE = auto()
+    """500 or 503, and the call had no effect."""
+    INTERNAL_AFTER = auto()
+    """500 or 503, although the call took effect."""
     CONFLICT = auto()
     TOO_MANY = auto()
     FORBIDDEN = auto()
     RAISES = auto()
-    """The adapter has a bug: not a ClusterError at all."""
+    """The adapter raises another error than a ClusterError."""
 
 
 HARD = tuple(fault for fault in Fault if fault not in (Fault.NONE, Fault.RAISES))
-_AFTER = (Fault.TIME_OUT_AFTER, Fault.UNAVAILABLE_AFTER)
+_AFTER = (Fault.TIME_OUT_AFTER, Fault.UNAVAILABLE_AFTER, Fault.INTERNAL_AFTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """`turns`: at most so many turns of the loop before a call is done, and as many before it has answered.
-    `delay_s`: at most so long on the clock, likewise. `share`: of the calls that meet one of `kinds`.
+    """How late calls and events are, and how many calls fail.
+
+    `turns`: the most turns of the loop before a call takes effect, and again before its answer.
+    `delay_s`: the most seconds of the clock, likewise. `share`: the share of calls that meet one of `kinds`
+    (0..1).
     `reorder`: events of different kinds overtake each other.
     """
 
@@ -69,23 +79,42 @@ class Faults:
 
 
 HARMLESS = Faults()
-"""Late and out of order, and nothing fails."""
+"""Calls and events are late and out of order, and nothing fails."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Calls that stop in front of it (`arrived`) go on when it is `open`."""
+    """A place where a call stops. `arrived`: set when the call is there. `open`: lets the call go on.
+
+    `after`: the place is behind the call's effect, not before it.
+    """
 
     after: bool
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FaultyCluster:
-    """A `ClusterPort` around `inner`. `calls`: (call, key) as they began; `done`: as they took effect."""
+Note = Callable[[str, str, str, Fault], None]
 
-    def __init__(self, inner: ClusterPort, clock: Clock, seed: int = 0, faults: Faults = HARMLESS) -> None:
+
+class FaultyCluster:
+    """A `ClusterPort` around `inner`.
+
+    `calls`: the calls that began, each as (call, key). `done`: the calls that took effect. `note` gets the
+    same, with the fault that the call meets: `note("begun" or "done", call, key, fault)`. With `note`, the
+    two lists stay empty.
+    """
+
+    def __init__(
+        self,
+        inner: ClusterPort,
+        clock: Clock,
+        seed: int = 0,
+        faults: Faults = HARMLESS,
+        note: Note | None = None,
+    ) -> None:
         self._inner = inner
+        self._note = note
         self._clock = clock
         self._random = random.Random(seed)
         self._handler: WatchHandler | None = None
@@ -105,15 +134,15 @@ class FaultyCluster:
         self.done: list[tuple[str, str]] = []
         self.resources: set[str] = set()
 
-    # --- what the test says --------------------------------------------------------------------
+    # --- the faults ------------------------------------------------------------------------------
 
     def script(self, call: str, *faults: Fault) -> None:
-        """What the next calls of this name (`bind`, `get`, `patch`) meet, one after the other."""
+        """Let the next calls of this name (`bind`, `get`, `patch`) meet these faults, one each."""
         self._scripts.setdefault(call, deque()).extend(faults)
 
     @contextmanager
     def always(self, call: str, fault: Fault) -> Iterator[None]:
-        """Yield what every call of this name meets meanwhile."""
+        """Let every call of this name meet this fault, until the block ends."""
         self._always[call] = fault
         try:
             yield
@@ -121,27 +150,27 @@ class FaultyCluster:
             del self._always[call]
 
     def gate(self, call: str, *, after: bool = False) -> Gate:
-        """Stop the next call of this name before it is done, or before it has answered."""
+        """Stop the next call of this name before its effect; with `after`, before its answer."""
         gate = self._gates[call] = Gate(after)
         return gate
 
     def die(self) -> None:
-        """The API server is away: calls fail, and nothing is handed over."""
+        """Let calls fail as without an API server, and hand nothing over."""
         self._dead.clear()
 
     def stand_still(self) -> None:
-        """Nothing is handed over; calls are answered."""
+        """Hand nothing over, and answer calls."""
         self._stands_still = True
         self._dead.clear()
 
     def revive(self) -> None:
-        """It is back, and the watch goes on where it was."""
+        """End `die` and `stand_still`. The watch goes on where it was."""
         self._stands_still = False
         self._dead.set()
         self._plan_turn()
 
     def behave(self) -> None:
-        """Nothing goes wrong any more: gates open, and no fault is drawn."""
+        """Let nothing fail and nothing be late from now on: open all gates, and draw no fault."""
         self.faults = replace(self.faults, turns=0, delay_s=0.0, share=0.0)
         self._scripts.clear()
         self._always.clear()
@@ -151,7 +180,7 @@ class FaultyCluster:
         self.revive()
 
     async def pump(self, clock: ManualClock) -> None:
-        """Move the clock while calls wait for it; a task of the test."""
+        """Move the clock while calls wait for it, until cancelled."""
         while True:
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -161,20 +190,20 @@ class FaultyCluster:
     # --- the port ------------------------------------------------------------------------------
 
     async def start(self, handler: WatchHandler, resources: Collection[str]) -> None:
-        """As the cluster inside, with kinds mixed."""
+        """Start the inner port; mix the events of different kinds."""
         self._handler = handler
         self.resources |= set(resources)
         await self._inner.start(self._take, resources)
         await self._caught_up()
 
     async def watch(self, resources: Collection[str]) -> None:
-        """As the cluster inside."""
+        """Watch further resources."""
         self.resources |= set(resources)
         await self._inner.watch(resources)
         await self._caught_up()
 
     async def catch_up(self, timeout_s: float) -> Sequence[str]:
-        """Wait until what is held back was handed over; return the kinds of what is not."""
+        """Wait until every held change was handed over; return the kinds of those that were not."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._inner.catch_up(timeout_s)
@@ -184,33 +213,34 @@ class FaultyCluster:
         return []
 
     async def stop(self) -> None:
-        """As the cluster inside; what was not handed over never is."""
+        """Stop the inner port, and drop the changes that are held."""
         self._handler = None
         self._waiting.clear()
         self._empty.set()
         await self._inner.stop()
 
     def cut(self) -> None:
-        """As the cluster inside."""
+        """Refuse every later call, and drop events."""
         self._is_cut = True
         self._inner.cut()
 
     @property
     def kept_event_count(self) -> int:
-        """How many events are remembered, so that their repetitions become a series."""
+        """The number of events that the inner port keeps."""
         return self._inner.kept_event_count
 
     @property
     def undelivered_count(self) -> int:
-        """Changes that are held back count."""
+        """The number of changes not handed over yet, those that are held included."""
         return self._inner.undelivered_count + sum(map(len, self._waiting.values()))
 
     @property
     def answers_at_once(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     async def get(self, resource: str, ref: ObjectRef) -> KubeObject | None:
+        """Read an object."""
         return await self._call("get", resource, ref, lambda: self._inner.get(resource, ref))
 
     async def list(
@@ -220,12 +250,14 @@ class FaultyCluster:
         labels: Mapping[str, str],
         fields: Mapping[str, str] | None = None,
     ) -> list[KubeObject]:
+        """Read the objects of a namespace."""
         where = ObjectRef(name="", namespace=namespace)
         return await self._call(
             "list", resource, where, lambda: self._inner.list(resource, namespace, labels, fields)
         )
 
     async def bind(self, pod: ObjectRef, node_name: str) -> None:
+        """Bind a pod to a node."""
         await self._call("bind", "pods", pod, lambda: self._inner.bind(pod, node_name))
 
     async def patch(
@@ -238,6 +270,7 @@ class FaultyCluster:
         subresource: str = "",
         expected_resource_version: str = "",
     ) -> KubeObject:
+        """Apply a patch."""
         return await self._call(
             "patch",
             resource,
@@ -253,17 +286,20 @@ class FaultyCluster:
         )
 
     async def update(self, resource: str, content: Mapping[str, Any], *, subresource: str = "") -> KubeObject:
+        """Replace an object."""
         ref = KubeObject("", "", parsed=content).ref
         return await self._call(
             "update", resource, ref, lambda: self._inner.update(resource, content, subresource=subresource)
         )
 
     async def create(self, resource: str, ref: ObjectRef, content: Mapping[str, Any]) -> KubeObject:
+        """Create an object."""
         return await self._call("create", resource, ref, lambda: self._inner.create(resource, ref, content))
 
     async def delete(
         self, resource: str, ref: ObjectRef, *, grace_period_s: int | None = None, same_uid: bool = False
     ) -> None:
+        """Delete an object."""
         await self._call(
             "delete",
             resource,
@@ -281,18 +317,23 @@ class FaultyCluster:
         related: ObjectRef | None = None,
         related_kind: str = "Pod",
     ) -> None:
+        """Write an event about a pod; drop it after `cut`."""
         if not self._is_cut:
             self._inner.record_event(pod, type, reason, action, note, related, related_kind)
 
     def create_event(self, event: EventRecord) -> None:
+        """Write an event; drop it after `cut`."""
         if not self._is_cut:
             self._inner.create_event(event)
 
     # --- calls ---------------------------------------------------------------------------------
 
     async def _call(self, call: str, resource: str, ref: ObjectRef, do: Callable[[], Awaitable[T]]) -> T:
-        self.calls.append((call, ref.key))
         fault = self._draw(call)
+        if self._note is None:
+            self.calls.append((call, ref.key))
+        else:
+            self._note("begun", call, ref.key, fault)
         gate = self._gates.pop(call, None)
         await self._dawdle(gate if gate is not None and not gate.after else None)
         self._check_alive(resource, ref)
@@ -301,7 +342,10 @@ class FaultyCluster:
         if fault is not Fault.NONE and fault not in _AFTER:
             raise _error(fault, resource, ref)
         answer = await do()
-        self.done.append((call, ref.key))
+        if self._note is None:
+            self.done.append((call, ref.key))
+        else:
+            self._note("done", call, ref.key, fault)
         await self._dawdle(gate if gate is not None and gate.after else None)
         self._check_alive(resource, ref)
         if fault in _AFTER:
@@ -378,6 +422,8 @@ def _error(fault: Fault, resource: str, ref: ObjectRef) -> ClusterError:
         return TimedOutError(resource, ref.key, "no answer within 30 s")
     if fault in (Fault.UNAVAILABLE_BEFORE, Fault.UNAVAILABLE_AFTER):
         return UnavailableError(resource, ref.key, "connection lost")
+    if fault in (Fault.INTERNAL_BEFORE, Fault.INTERNAL_AFTER):
+        return RepeatableError(resource, ref.key, "the API server answered 500")
     if fault is Fault.CONFLICT:
         return ConflictError(resource, ref.key, "somebody was faster")
     if fault is Fault.TOO_MANY:
