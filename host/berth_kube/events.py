@@ -16,7 +16,6 @@ Source: client-go `tools/events/event_recorder.go`, `event_broadcaster.go`, v1.3
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from berth_host.errors.cluster import (
     UnavailableError,
 )
 from berth_host.log import get_logger
+from berth_host.model import chance
 from berth_host.model.backoff import Backoff
 from berth_host.model.clock import Clock, Timer
 from berth_host.model.compact_json import compact_json
@@ -415,7 +415,7 @@ class EventWriter:
                 if not tries_left or self._is_stopped:
                     raise
                 if backoff is None:
-                    backoff = request_backoff(random.Random())  # Only when needed: seeding is expensive.
+                    backoff = request_backoff(chance.generator())  # Only when needed: seeding is expensive.
                 await asyncio.sleep(backoff.next_s())
             else:
                 return

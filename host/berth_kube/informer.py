@@ -25,6 +25,7 @@ from typing import Any, Final
 from berth_host.cluster.port import WatchEvent, WatchHandler
 from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
 from berth_host.log import get_logger
+from berth_host.model import chance
 from berth_host.model.resources import COSCHEDULING_GROUPS, RESOURCE_OF_GATE
 from berth_sdk.json.objects import finish, has_opaque
 from berth_sdk.json.reader import read_deep_json
@@ -233,7 +234,7 @@ class Informer:
         *,
         times: WatchTimes | None = None,
         keeps: Keeps | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.name = name
         self._keeps = keeps or Keeps()
@@ -244,8 +245,8 @@ class Informer:
         self._handler = handler
         self._times = times if times is not None else WatchTimes()
         # Seeded at random: hosts that lost one server must not reconnect at the same time.
-        self._chance = chance if chance is not None else random.Random()
-        self._backoff = request_backoff(self._chance)
+        self._rng = rng if rng is not None else chance.generator()
+        self._backoff = request_backoff(self._rng)
         self._version = ""
         self._stream: Stream | None = None
         self._opened_count = 0
@@ -463,7 +464,7 @@ class Informer:
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": str(self._chance.randint(self._times.min_watch_s, self._times.max_watch_s)),
+            "timeoutSeconds": str(self._rng.randint(self._times.min_watch_s, self._times.max_watch_s)),
         }
         self._fault = None
         self._reopens.clear()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
@@ -28,6 +27,7 @@ from berth_host.errors.cluster import (
     UnauthorizedError,
 )
 from berth_host.log import get_logger
+from berth_host.model import chance
 from berth_host.model.clock import Clock, RealClock, sleep
 from berth_host.model.lease_record import LeaseRecord
 from berth_sdk.rfc3339 import format_micro_time
@@ -72,7 +72,7 @@ class ElectorOptions:
     """
 
     clock: Clock = field(default_factory=RealClock)
-    draw: Callable[[], float] = random.random
+    draw: Callable[[], float] = chance.share
     on_leading: Callable[[bool], None] = lambda _: None
     on_slow_path: Callable[[], None] = lambda: None
 

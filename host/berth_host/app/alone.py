@@ -8,7 +8,6 @@ pod.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -42,6 +41,7 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.null_backend import NoHost
+from berth_host.model import chance
 from berth_host.model.clock import RealClock
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry
@@ -160,7 +160,7 @@ class FrameworkAlone:
         self.check_attached()
         self.snapshot.update(self.cache)
         return Cycle(
-            uuid.uuid4().hex,
+            chance.token_hex(16),
             pod,
             self.framework.profile,
             nodes=self.snapshot.nodes,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
@@ -24,6 +23,7 @@ from berth_sdk.pod import Pod
 from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
+from berth_host.model import chance
 from berth_host.model.clock import Clock
 from berth_host.questions.questions import Manifest
 
@@ -151,7 +151,7 @@ class ManifestReader:
             stored = self._known[key] = self._stored(written).parsed
         else:
             stored = {**stored, "metadata": {**stored["metadata"], "name": name}}
-        return replace(Pod.from_object(KubeObject.of(stored)), uid=str(uuid.uuid4()))
+        return replace(Pod.from_object(KubeObject.of(stored)), uid=chance.new_uid())
 
     def _written(self, manifest: Manifest, scheduler_name: str) -> dict[str, Any]:
         if (manifest.get("apiVersion"), manifest.get("kind")) != ("v1", "Pod"):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
@@ -60,6 +59,7 @@ from berth_host.attach.state_feed import InstanceFeed
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
+from berth_host.model import chance
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity
 from berth_host.rpc.served.statuses import cut, plain
 
@@ -192,7 +192,7 @@ class Attachment:
             self.child = await Child.launch(self.place.command, self.place.title, plugins=names)
             endpoint, expected_instance = self.child.address, self.child.instance_id
         self._features = offered(self.place, endpoint, handle_over_tls=self._seams.handle_over_tls)
-        attachment_id = secrets.token_hex(8)
+        attachment_id = chance.token_hex(8)
         channel: grpc.aio.Channel | None = None
         try:
             self.peer = await peer_at(endpoint, self.place)

@@ -9,7 +9,6 @@ Source: kube-scheduler `backend/cache/snapshot.go` and `cache.go` (UpdateSnapsho
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.pod_groups import Member, MemberState, SnapshotGroups
 from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
+from berth_host.model import chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,4 +494,4 @@ def same_summary(old: Node, new: Node) -> bool:
 
 
 def _new_epoch() -> int:
-    return secrets.randbelow(_EPOCHS) + 1
+    return chance.below(_EPOCHS) + 1

@@ -8,13 +8,13 @@ Source: kube-scheduler `pkg/scheduler/util/utils.go` (Retriable, BindPod, PatchP
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host.errors.cluster import ClusterError, RepeatableError, UnavailableError
+from berth_host.model import chance
 
 T = TypeVar("T")
 TRIES: Final = 4
@@ -43,7 +43,7 @@ async def repeated(call: Callable[[], Awaitable[T]], may_help: Callable[[Cluster
         except ClusterError as err:
             if not may_help(err):
                 raise
-        await asyncio.sleep(wait_s * (1 + WAIT_JITTER * random.random()))
+        await asyncio.sleep(wait_s * (1 + WAIT_JITTER * chance.share()))
         wait_s *= WAIT_FACTOR
     return await call()
 

@@ -19,7 +19,6 @@ handleSchedulingFailure, handleBindingCycleError), v1.37.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,6 +77,7 @@ from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
+from berth_host.model import chance
 from berth_host.model.clock import Clock
 from berth_host.model.internal_error import InternalError
 from berth_host.model.node_statuses import NodeStatuses
@@ -278,7 +278,7 @@ class SearchSteps:
         self._clock = clock
         self.nominations = Nominations(nominated, clock.now_s)
         self._slot_names = SlotNames()
-        self._life = secrets.token_hex(10)
+        self._life = chance.token_hex(10)
         self._cycle_count = 0
 
     def begin(self, queued: QueuedPodInfo, profile: CycleProfile) -> Attempt:

@@ -11,6 +11,8 @@ import math
 import random
 from typing import Final
 
+from berth_host.model import chance
+
 _MAX_DOUBLINGS: Final = 64
 
 
@@ -28,7 +30,7 @@ class Backoff:
         self._first_s = first_s
         self._longest_s = longest_s
         self._least_part = least_part
-        self._rng = rng or random.Random()
+        self._rng = rng or chance.generator()
 
     def next_s(self) -> float:
         """Count a failure; return the wait before the next try, in seconds."""

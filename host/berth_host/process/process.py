@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from berth_host.listening.descriptors import raise_descriptor_limit
 from berth_host.log import get_logger
 from berth_host.log.secrets import masked_object
 from berth_host.metrics import families
+from berth_host.model import chance
 from berth_host.process.cache_debugger import dump
 from berth_host.process.cluster_metrics import show_cluster
 from berth_host.process.late_reviewer import LateReviewer
@@ -121,7 +121,7 @@ class SchedulerProcess:
     def __init__(self, settings: ProcessSettings) -> None:
         self._settings = settings
         self.configuration = settings.configuration
-        self.identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.identity = f"{socket.gethostname()}_{chance.new_uid()}"
         self.signals = Signals()
         self.host: Host | None = None
         self.elector: LeaderElector | None = None

@@ -5,7 +5,6 @@ The answer is that of `groups.placements`, which places the groups of a host.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +27,7 @@ from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, M
 from berth_host.groups.group_rules import GroupRules, rules_of
 from berth_host.groups.placements import Placements, Restart
 from berth_host.metrics.group_metrics import GroupMetrics
+from berth_host.model import chance
 from berth_host.model.clock import RealClock
 from berth_host.model.resources import POD_GROUPS
 from berth_host.questions.questions import AskedCluster, Question
@@ -150,7 +150,7 @@ class _Trial:
         tree = Branch(
             group, [Member(one) for one in info.members], () if state is None else state.scheduled, []
         )
-        attempt = GroupAttempt(uuid.uuid4().hex, info, self.profile, tree, self.snapshot)
+        attempt = GroupAttempt(chance.token_hex(16), info, self.profile, tree, self.snapshot)
         placements = Placements(
             attempt, steps, self.snapshot, nominator, Undoing(), None, GroupMetrics(), self.rules
         )

@@ -16,7 +16,6 @@ count nodes. Between slices the cluster may change; pods keep the nodes that the
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +44,7 @@ from berth_host.explain.simulated import (
     Verdict,
 )
 from berth_host.metrics.series import instant_s
+from berth_host.model import chance
 from berth_host.questions.ask_pod import Among, Found, search_pod
 from berth_host.questions.question_notes import notes_about
 from berth_host.questions.questions import AskedCluster, Manifest, Question, ReadsManifests
@@ -122,7 +122,7 @@ def _told_apart(pods: Sequence[Pod]) -> list[Pod]:
     seen = {""}
     made = []
     for pod in pods:
-        made.append(replace(pod, uid=str(uuid.uuid4())) if pod.uid in seen else pod)
+        made.append(replace(pod, uid=chance.new_uid()) if pod.uid in seen else pod)
         seen.add(pod.uid)
     return made
 
@@ -416,7 +416,7 @@ class _Template:
 
 def _named(node: Node, name: str) -> Node:
     """Return the node under another name and uid, and with the label of that host name if it has one."""
-    uid = str(uuid.uuid4())
+    uid = chance.new_uid()
     labels = {**node.labels, HOSTNAME: name} if HOSTNAME in node.labels else node.labels
     source = node.object
     if source is not None:

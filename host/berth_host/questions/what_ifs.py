@@ -13,7 +13,6 @@ Source: kube-scheduler `framework/runtime/framework.go` (RunPreFilterPlugins, Ru
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from berth_host.errors.endpoints import QuestionError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
+from berth_host.model import chance
 from berth_host.questions.questions import AskedCluster, Question
 
 
@@ -161,7 +161,7 @@ class WhatIf(Question[list[Status]]):
         asked, framework = self.scenarios, profile.framework
         what_ifs = WhatIfs(framework, snapshot)
         cycle = Cycle(
-            uuid.uuid4().hex,
+            chance.token_hex(16),
             self.pod,
             framework.profile,
             nodes=snapshot.nodes,

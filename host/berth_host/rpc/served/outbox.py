@@ -25,6 +25,7 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.log import get_logger
+from berth_host.model import chance
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.served.overdue import Overdue
 from berth_host.tracing.attempt_trace import Anchor
@@ -108,7 +109,7 @@ class Outbox:
         self.plugin = plugin
         self.dropped = 0
         self._clock = clock or RealClock()
-        self._rng = rng or random.Random()
+        self._rng = rng or chance.generator()
         self._acknowledge_post_bind = post_bound
         self._sender: Sender | None = None
         self._former = FormerInstances(plugin)
