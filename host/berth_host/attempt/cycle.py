@@ -81,6 +81,8 @@ class Cycle(CycleRecord):
     in_bind: bool = False
     """Bind has begun. A Binding may take effect even if its call is cancelled, so an abort waits until the
     outcome is known. A bound pod is not undone."""
+    is_undoing: bool = False
+    """Unreserve runs. An abort does not cut it short."""
     is_told: bool = False
     """The event of the pod's binding is written."""
     was_gone: bool = False
@@ -206,9 +208,10 @@ class Cycle(CycleRecord):
     # --- how it ends early -----------------------------------------------------------------------------
 
     def abort(self, reason: str) -> None:
-        """Cancel the outstanding calls; the attempt then undoes itself."""
+        """Cancel the outstanding calls, unless they are those of the undo; the attempt then undoes itself."""
         self.aborted = reason
-        if self.in_bind:
+        # What is under way is then the undo itself: cut short, it would leave reservations with plugins.
+        if self.in_bind or self.is_undoing:
             return
         # A caller inside the attempt runs on to the end: a cancellation of its own task would take effect
         # later, when the task works on another pod.

@@ -653,6 +653,7 @@ class Undoing:
         follows.
         """
         attempt.framework.waiting_pods.discard(attempt.pod.uid)
+        attempt.is_undoing = True
         try:
             ran = attempt.framework.run_unreserve(attempt, attempt.node_name, reason)
             await self._observer.step(attempt, AttemptStep.UNRESERVE, ran)
@@ -663,6 +664,8 @@ class Undoing:
         except asyncio.CancelledError:
             if is_cancelled_from_outside() and not attempt.aborted:
                 raise
+        finally:
+            attempt.is_undoing = False
 
 
 def is_cancelled_from_outside() -> bool:

@@ -358,6 +358,34 @@ async def test_a_binding_cycle_that_is_undone_after_its_wait_counts_as_active(po
         goes_on.set()
 
 
+async def test_pod_deleted_while_its_attempt_is_undone_is_unreserved_at_every_plugin() -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    undone: list[str] = []
+
+    class SlowToUndo(Plugin):
+        def reserve(self, state: object, pod: Pod, node_name: str) -> Status:
+            return Status.success()
+
+        async def unreserve(self, state: object, pod: Pod, node_name: str) -> None:
+            begun.set()
+            await goes_on.wait()
+            undone.append(pod.name)
+
+        def pre_bind(
+            self, state: object, pod: Pod, node_name: str, patched: Sequence[PatchResult]
+        ) -> PreBindResult:
+            return PreBindResult(Status.error("cannot prepare"))
+
+    async with World([node("n0"), pod("web")], [Ledger, SlowToUndo]) as world:
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        world.server.delete("pods", ObjectRef(name="web", namespace="default"))
+        await until(lambda: world.host.objects.pod("default/web") is None)
+        goes_on.set()
+        await world.settle()
+    assert undone == ["web"]
+    assert Ledger.unreserved == ["web"]
+
+
 async def test_a_drain_sends_back_a_pod_that_waits_and_awaits_one_that_binds(in_pre_bind: World) -> None:
     binding = in_pre_bind.host.binding
     assert not await binding.drain(0.0)
