@@ -400,8 +400,9 @@ class BoundEnds:
         self._timer = None
         now_s = self._clock.monotonic_s()
         lacking = [held for held in self._held.values() if held.lacks]
-        late = [held for held in lacking if now_s - held.read_s >= READ_BACK_S]
-        if lacking and now_s - lacking[0].since_s >= READ_BACK_S:
+        # The same sum as in `due_s`: a difference may be rounded to less than READ_BACK_S, without end.
+        late = [held for held in lacking if now_s >= READ_BACK_S + held.read_s]
+        if lacking and now_s >= READ_BACK_S + lacking[0].since_s:
             if not self._is_behind:
                 self._is_behind = True
                 oldest_s = round(now_s - lacking[0].since_s)

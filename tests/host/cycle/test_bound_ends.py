@@ -193,6 +193,19 @@ async def test_watch_that_is_cut_for_a_minute_lets_no_seat_be_given_twice(seen: 
         assert case.world.host.post_bind_ages() == {}
 
 
+async def test_read_back_that_rounding_makes_due_a_moment_early_comes_once(seen: Make) -> None:
+    since_s = 6.641
+    assert (since_s + READ_BACK_S) - since_s < READ_BACK_S
+    async with seen() as case:
+        case.world.clock.advance(since_s)
+        await case.bound_unseen("web")
+        await case.stays_held(READ_BACK_S)
+        assert case.world.faulty is not None
+        assert case.world.faulty.calls.count(("get", "default/web")) == 1
+        case.world.faulty.revive()
+        await case.told("web")
+
+
 def deleted(world: World) -> None:
     world.server.delete("pods", ObjectRef(name="web", namespace="default"), grace_period_s=0)
 
