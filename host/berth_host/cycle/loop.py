@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
+from berth_sdk.clocks import work_s
+
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import (
     HOST_STOPS,
@@ -22,7 +24,6 @@ from berth_host.cycle.schedule_one import (
     PodSteps,
     Profile,
 )
-from berth_host.metrics.series import instant_s
 from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
@@ -94,7 +95,7 @@ class Scheduler:
         self._next_question = asyncio.Lock()
         """Held by the one question that has the snapshot or is the next one to get it."""
         self._rest_ends_s = 0.0
-        """Before this reading of `instant_s`, no question delays a scheduling cycle that pods wait for."""
+        """Before this reading of `work_s`, no question delays a scheduling cycle that pods wait for."""
         self._questions = asyncio.Lock()
         """Held while a question has the snapshot; the next scheduling cycle waits for its end."""
         self._between = asyncio.Event()
@@ -154,7 +155,7 @@ class Scheduler:
             queued = self.queue.pop()
             turns = self._turns
             if turns != self._counted_turn:
-                self._counted_turn, self._popped, self._turn_began_s = turns, 0, instant_s()
+                self._counted_turn, self._popped, self._turn_began_s = turns, 0, work_s()
                 loop.call_soon(self._count_turn)
             self._popped += 1
             if isinstance(queued, QueuedPodInfo):
@@ -177,7 +178,7 @@ class Scheduler:
         return (
             self._popped < MOST_IN_TURN
             and self.before_pop is None
-            and instant_s() - self._turn_began_s < TURN_S
+            and work_s() - self._turn_began_s < TURN_S
         )
 
     @asynccontextmanager
@@ -190,21 +191,21 @@ class Scheduler:
         """
         # The other questions wait here, so that a cycle waits for one question, however many there are.
         async with self._next_question:
-            rest_s = self._rest_ends_s - instant_s()
+            rest_s = self._rest_ends_s - work_s()
             if rest_s > 0 and self.queue.has_ready and not self._stopping:
                 await asyncio.sleep(rest_s)
             async with self._questions:
                 while self.is_busy:
                     self._between.clear()
                     await self._between.wait()
-                began_s = instant_s()
+                began_s = work_s()
                 self.steps.hold_snapshot()
                 try:
                     yield self._ask_about
                 finally:
                     self._asked = None
                     self.snapshot.release()
-                    ended_s = instant_s()
+                    ended_s = work_s()
                     self._rest_ends_s = ended_s + (ended_s - began_s)
 
     def _ask_about(self, attempt: Attempt | None) -> None:

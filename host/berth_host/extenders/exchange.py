@@ -25,6 +25,7 @@ from urllib.request import getproxies
 
 import aiohttp
 import orjson
+from berth_sdk.clocks import work_s
 from berth_sdk.json.reader import read_deep_json
 from berth_sdk.wire.traces import TRACEPARENT
 from berth_sdk.wire.verification import verify_as_go
@@ -34,7 +35,6 @@ from berth_host.config.checks.extender_tls import load_client_pair
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.log.secrets import masked
-from berth_host.metrics.series import instant_s
 from berth_host.model.no_proxy import goes_direct
 
 MOST_ANSWERED: Final = 32 * 2**20
@@ -407,9 +407,9 @@ class _Tls:
         tls = self._settings
         if not self._is_https_url and self._settings == ExtenderTls():
             return True
-        if self._context is not None and instant_s() - self._looked_s < _RELOAD_S:
+        if self._context is not None and work_s() - self._looked_s < _RELOAD_S:
             return self._context
-        self._looked_s = instant_s()
+        self._looked_s = work_s()
         seen = tuple(_changed_ns(path) for path in (tls.ca_file, tls.cert_file, tls.key_file) if path)
         if self._context is None or seen != self._seen:
             try:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from berth_sdk.clocks import work_s
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
@@ -43,7 +44,6 @@ from berth_host.explain.simulated import (
     TemplateUse,
     Verdict,
 )
-from berth_host.metrics.series import instant_s
 from berth_host.model import chance
 from berth_host.questions.ask_pod import Among, Found, search_pod
 from berth_host.questions.question_notes import notes_about
@@ -275,19 +275,19 @@ class Simulation:
             if self._cluster.is_stopping:
                 raise QuestionCutError("the scheduler stops: ask again, once another one leads")
             async with self._cluster.undisturbed() as about:
-                held_s = instant_s()
+                held_s = work_s()
                 asked = await self._set_up()
-                ready_s = instant_s()
+                ready_s = work_s()
                 latest_s = ready_s + _LONGEST_S
                 ends_s = min(ready_s + max(SLICE_S, _WORTH * (ready_s - held_s)), latest_s)
                 while done + len(found) < len(self._order):
                     found.append(await self._ask(self._order[done + len(found)], asked, about))
-                    now_s = instant_s()
+                    now_s = work_s()
                     if now_s >= latest_s or (now_s >= ends_s and self._cluster.is_wanted):
                         break
                     await asyncio.sleep(0)  # the watches' turn
             self._slice_count += 1
-            self._held_s += instant_s() - held_s
+            self._held_s += work_s() - held_s
             done += len(found)
             yield found
 
@@ -322,14 +322,14 @@ class Simulation:
                         f" {template.name!r} would be: rename that node"
                     )
         slots: list[list[int]] = []
-        turn_ends_s = instant_s() + SLICE_S
+        turn_ends_s = work_s() + SLICE_S
         for template in self._templates:
             slots.append([])
             for node in template.nodes:
                 slots[-1].append(snapshot.put_new_node(node, template.pods_on(node)))
-                if instant_s() >= turn_ends_s:
+                if work_s() >= turn_ends_s:
                     await asyncio.sleep(0)  # the watches' turn, and that of the Lease
-                    turn_ends_s = instant_s() + SLICE_S
+                    turn_ends_s = work_s() + SLICE_S
         for pod in self._placed:
             if snapshot.has_node(pod.node_name):
                 snapshot.assume(pod)

@@ -94,7 +94,7 @@ async def test_a_run_of_equal_pods_is_placed_as_one_by_one(monkeypatch: pytest.M
 
 
 async def test_a_turn_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "instant_s", itertools.count(0.0, 60.0).__next__)
+    monkeypatch.setattr(loop, "work_s", itertools.count(0.0, 60.0).__next__)
     placed, turns = await _places(monkeypatch, 8)
     assert len(placed) == 40
     # Each reading of the clock is a minute later, and a turn has a minute.

@@ -658,7 +658,7 @@ async def test_client_certificate_that_is_renewed_on_disk_is_used_from_the_next_
         await writer.drain()
 
     now_s = 1000.0
-    monkeypatch.setattr(exchange, "instant_s", lambda: now_s)
+    monkeypatch.setattr(exchange, "work_s", lambda: now_s)
     async with (
         stream_server(serve, tls=party.context(asks=True)) as port,
         exchanging(f"https://127.0.0.1:{port}", enable_https=True, tls=tls) as client,

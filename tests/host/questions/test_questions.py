@@ -374,7 +374,7 @@ async def test_question_rests_as_long_as_the_one_before_it_took_while_pods_wait(
         await world.settle()
         scheduler = world.host.scheduler
         now_s = 100.0
-        monkeypatch.setattr("berth_host.cycle.loop.instant_s", lambda: now_s)
+        monkeypatch.setattr("berth_host.cycle.loop.work_s", lambda: now_s)
         monkeypatch.setattr("berth_host.cycle.loop.asyncio.sleep", sleep)
         async with scheduler.undisturbed():
             now_s += 3.0
