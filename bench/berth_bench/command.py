@@ -30,6 +30,7 @@ from berth_bench.faults.command import faults
 from berth_bench.figures.command import figures
 from berth_bench.hostile.command import hostile
 from berth_bench.latency.command import latency
+from berth_bench.life.command import life
 from berth_bench.rendering.bench import notes_texts, plugins_text, results_text
 from berth_bench.restart.command import restart
 from berth_bench.result import Result
@@ -162,6 +163,7 @@ bench.add_command(faults)
 bench.add_command(figures)
 bench.add_command(hostile)
 bench.add_command(latency)
+bench.add_command(life)
 bench.add_command(restart)
 bench.add_command(simulate)
 bench.add_command(soak)

@@ -94,15 +94,15 @@ class Gate:
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-Note = Callable[[str, str, str, Fault], None]
+Note = Callable[[str, str, str, str, Fault], None]
 
 
 class FaultyCluster:
     """A `ClusterPort` around `inner`.
 
-    `calls`: the calls that began, each as (call, key). `done`: the calls that took effect. `note` gets the
-    same, with the fault that the call meets: `note("begun" or "done", call, key, fault)`. With `note`, the
-    two lists stay empty.
+    `calls`: the calls that began, each as (call, key). `done`: the calls that took effect. With `note`, the
+    two lists stay empty, and each call is told twice: `note(moment, call, resource, key, fault)`, where
+    `moment` is "begun" or "done", and `fault` is what the call meets.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class FaultyCluster:
         if self._note is None:
             self.calls.append((call, ref.key))
         else:
-            self._note("begun", call, ref.key, fault)
+            self._note("begun", call, resource, ref.key, fault)
         gate = self._gates.pop(call, None)
         await self._dawdle(gate if gate is not None and not gate.after else None)
         self._check_alive(resource, ref)
@@ -345,7 +345,7 @@ class FaultyCluster:
         if self._note is None:
             self.done.append((call, ref.key))
         else:
-            self._note("done", call, ref.key, fault)
+            self._note("done", call, resource, ref.key, fault)
         await self._dawdle(gate if gate is not None and gate.after else None)
         self._check_alive(resource, ref)
         if fault in _AFTER:

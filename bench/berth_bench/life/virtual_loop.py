@@ -96,6 +96,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return the virtual seconds since the loop was made."""
         return self._now_s
 
+    def timers(self) -> list[str]:
+        """Return the callbacks of the timers that are set and not cancelled, in an order of their names."""
+        return sorted(repr(timer) for timer in self._scheduled if not timer.cancelled())
+
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future with a number as its hash."""
         return _Future(next(self._numbers), self)
@@ -163,6 +167,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timeout_s <= 0:
             self._turns_now += 1
             if self._turns_now > MOST_TURNS:
+                self._turns_now = 0  # what the error cancels needs turns, too
                 raise SpinningError(f"{MOST_TURNS} turns of the loop at {self._now_s:.6f} s, and no end")
             return
         self._turns_now = 0

@@ -176,9 +176,7 @@ class Scheduler:
     def _turn_has_room(self) -> bool:
         """Return True if one more pod may be popped in this turn of the asyncio loop."""
         return (
-            self._popped < MOST_IN_TURN
-            and self.before_pop is None
-            and work_s() - self._turn_began_s < TURN_S
+            self._popped < MOST_IN_TURN and self.before_pop is None and work_s() - self._turn_began_s < TURN_S
         )
 
     @asynccontextmanager

@@ -1,0 +1,157 @@
+"""`berth bench life`: read the options, run lives one after the other, print what became of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from berth_host import log
+from berth_host.cli.input_errors import fail
+from berth_host.cli.output import output_option
+from berth_host.cli.rendering.serialized import STRUCTURED, streamed
+
+if TYPE_CHECKING:
+    from berth_bench.life.life import Result
+
+FAILED: Final = 1
+DAYS: Final = 0.02
+_PATH: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("life")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first life.")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DAYS,
+    show_default=True,
+    metavar="D",
+    help="Virtual days until the world is calm.",
+)
+@click.option(
+    "--lives",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run lives of so many seeds that follow each other. [default: 1; with --until-failure: no limit]",
+)
+@click.option("--until-failure", is_flag=True, help="End after the first life that breaks a law.")
+@click.option("--trace", metavar="FILE", type=_PATH, help="Write the trace of one life into this file.")
+@click.option(
+    "--replay",
+    metavar="FILE",
+    type=_PATH,
+    help="Run the life of a --trace file again, and compare the traces.",
+)
+@output_option("json prints a line per life, yaml a document; they are the same for the same seed.")
+def life(
+    seed: int,
+    days: float,
+    lives: int | None,
+    until_failure: bool,
+    trace: Path | None,
+    replay: Path | None,
+    output: str,
+) -> None:
+    """Run a whole host on a virtual clock, in a world that is drawn from a seed, and check its laws.
+
+    Nodes, pods and gangs come and go. The API server is late, fails, and is away; the host stops and loses
+    the lead. At the end nothing fails any more, and every pod must get a node. The same seed gives the same
+    trace on every machine. Exits with 1 if a law was broken, or if a replayed trace differs.
+    """
+    if trace is not None and (lives or 1) + until_failure > 1:
+        raise click.UsageError("--trace is for one life: leave out --lives and --until-failure")
+    if replay is not None:
+        others = [name for name in ("seed", "days", "lives", "until_failure", "trace") if _is_typed(name)]
+        if others:
+            option = f"--{others[0].replace('_', '-')}"
+            raise click.UsageError(f"--replay takes seed and days from its file: leave out {option}")
+    # What the drawn faults make the host log is no news here; a broken law is in the result.
+    log.configure("CRITICAL", for_people=True)
+    if replay is not None:
+        _replay(replay, output)
+        return
+    # Not at the top: the scheduler's own process imports this module too.
+    from berth_bench.life import trace_file
+    from berth_bench.life.life import live
+
+    results: list[Result] = []
+    began_s = time.monotonic()
+    seeds = itertools.count(seed) if until_failure and lives is None else range(seed, seed + (lives or 1))
+    for number in seeds:
+        result = live(number, days, keeps_trace=trace is not None)
+        if trace is not None:
+            try:
+                trace_file.write(trace, result)
+            except OSError as err:
+                fail(f"{trace} cannot be written: {err.strerror}")
+        results.append(result)
+        _print_life(result, output)
+        if result.broken and until_failure:
+            break
+    _print_figures(results, time.monotonic() - began_s)
+    if any(result.broken for result in results):
+        sys.exit(FAILED)
+
+
+def _is_typed(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not None and source is not click.core.ParameterSource.DEFAULT
+
+
+def _replay(path: Path, output: str) -> None:
+    from berth_bench.life import trace_file
+    from berth_bench.life.life import live
+
+    try:
+        recorded = trace_file.read(path)
+    except OSError as err:
+        fail(f"{path} cannot be read: {err.strerror}")
+    except trace_file.TraceFileError as err:
+        fail(str(err))
+    began_s = time.monotonic()
+    result = live(recorded.seed, recorded.days)
+    _print_life(result, output)
+    _print_figures([result], time.monotonic() - began_s)
+    if differs := trace_file.difference(recorded, result):
+        click.echo(
+            f"berth bench life: {differs}: the file is of another commit, or the machine decided something",
+            err=True,
+        )
+    else:
+        click.echo(f"the trace is the same: {result.trace_lines} lines", err=True)
+    if differs or result.broken:
+        sys.exit(FAILED)
+
+
+def _print_life(result: Result, output: str) -> None:
+    if output in STRUCTURED:
+        click.echo(streamed(result.as_json(), output), nl=False)
+    else:
+        click.echo(
+            f"seed {result.seed}: {result.mood}, {result.hours:.2f} h, {result.pods} pods,"
+            f" {result.bound} bound, {result.acts} acts, {result.faults} faults,"
+            f" trace {result.trace_sha256[:16]}"
+        )
+    sys.stdout.flush()
+    if result.broken:
+        click.echo(
+            f"berth bench life: seed {result.seed}: {result.broken}\n"
+            f"play it again: berth bench life --seed {result.seed} --days {result.days:g}",
+            err=True,
+        )
+
+
+def _print_figures(results: list[Result], took_s: float) -> None:
+    """Print on standard error what differs from run to run."""
+    hours, cpu_s = sum(one.hours for one in results), sum(one.cpu_s for one in results)
+    broken = sum(bool(one.broken) for one in results)
+    click.echo(
+        f"{len(results)} lives, {broken} broke a law; {hours:.1f} virtual hours,"
+        f" {hours / max(cpu_s, 1e-9):.2f} per second of CPU;"
+        f" {60 * len(results) / max(took_s, 1e-9):.0f} lives per minute",
+        err=True,
+    )

@@ -1,0 +1,183 @@
+"""`Laws`: what must hold in every life, at each step and at its end.
+
+Pods and nodes are counted by the changes of the API server itself (`soak.account`), and not by what the host
+reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from berth_host.app import Host
+from berth_host.cluster.port import WatchEvent
+from berth_host.model.clock import Clock
+from berth_sdk.kube_object import KubeObject
+from berth_sim.cluster.server import ApiServer
+
+from berth_bench.life.faulty_cluster import Fault
+from berth_bench.life.nodes_over_time import NodesOverTime
+from berth_bench.life.plugins import Ledger
+from berth_bench.life.trace import Trace
+from berth_bench.life.world import PRIORITIES, Gang
+from berth_bench.soak.account import Account
+
+WHOLE_WITHIN_S: Final = 60.0
+"""Seconds between the first and the last necessary binding of a gang, at most, in a life without faults."""
+
+
+class LawBrokenError(Exception):
+    """A law does not hold. The text names it, and the objects."""
+
+
+class Laws:
+    """The laws of one life, as an observer of the API server and of the host's calls.
+
+    `account`: the pods. `counts`: the number of changes, calls and faults so far.
+    """
+
+    def __init__(
+        self, server: ApiServer, clock: Clock, trace: Trace, slack_s: float, gangs: dict[str, Gang]
+    ) -> None:
+        """`slack_s`: see `NodesOverTime`. `gangs`: the world's, by the group's name."""
+        self.nodes = NodesOverTime(clock.monotonic_s, slack_s)
+        self.account = Account(self.nodes)
+        self.faults = 0
+        self._server = server
+        self._clock = clock
+        self._trace = trace
+        self._gangs = gangs
+        self._broken = ""
+        self._close = server.store.subscribe(self._see)
+
+    def close(self) -> None:
+        """Observe nothing any more."""
+        self._close()
+
+    def check(self) -> None:
+        """Raise LawBrokenError if a law has been broken since the begin of the life."""
+        account = self.account
+        for what, found in (
+            ("pods disappeared that nobody deleted", account.vanished),
+            ("nodes got more than they can hold", account.over_committed),
+            ("pods were bound to nodes that take none", account.misplaced),
+            ("pods whose node changed", {str(account.double_binds)} if account.double_binds else set()),
+        ):
+            if found:
+                raise LawBrokenError(f"{what}: {', '.join(sorted(found))}")
+        if self._broken:
+            raise LawBrokenError(self._broken)
+
+    def check_gangs(self) -> None:
+        """Raise LawBrokenError if a gang has had too few nodes for WHOLE_WITHIN_S; for a life without faults.
+
+        A member that has left after its binding counts. A gang that lost a member before does not.
+        """
+        now_s = self._clock.monotonic_s()
+        for name, gang in self._gangs.items():
+            if gang.is_leaving or gang.is_short or not 0 < len(gang.ever_bound) < gang.least:
+                gang.partial_since_s = None
+            elif gang.partial_since_s is None:
+                gang.partial_since_s = now_s
+            elif now_s - gang.partial_since_s > WHOLE_WITHIN_S:
+                raise LawBrokenError(
+                    f"gang {name} of {gang.least} has had nodes for {len(gang.ever_bound)} of its members"
+                    f" alone for {WHOLE_WITHIN_S:g} s"
+                )
+
+    def note(self, moment: str, call: str, resource: str, key: str, fault: Fault) -> None:
+        """Note a call of the host."""
+        met = "" if fault is Fault.NONE else f" {fault.name}"
+        if moment == "begun" and met:
+            self.faults += 1
+        self._trace.add(f"call {moment} {call} {resource} {key}{met}")
+        if moment == "begun" and call == "delete" and resource == "pods":
+            self._preempts(key)
+
+    def _preempts(self, key: str) -> None:
+        """Note that the host deletes a pod: a pod with a higher priority must be pending."""
+        pods = {pod.ref.key: pod for pod in self._server.list("pods")}
+        victim = pods.get(key)
+        self.account.leaves(key.rpartition("/")[2])
+        if victim is None:
+            return
+        pending = [_priority(pod) for pod in pods.values() if not pod.get("spec.nodeName")]
+        if max(pending, default=min(PRIORITIES.values())) <= _priority(victim):
+            self._broken = self._broken or f"pod {key} was preempted without a pending pod of more priority"
+
+    def _see(self, event: WatchEvent) -> None:
+        new, old = event.new, event.old
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        kind = "gone" if new is None else "new" if old is None else "changed"
+        on = f" on {node}" if event.kind == "Pod" and (node := seen.get("spec.nodeName")) else ""
+        self._trace.add(f"{kind} {event.kind} {seen.ref.key} {seen.ref.resource_version}{on}")
+        if event.kind == "Node":
+            if new is not None:
+                self.nodes.is_there(new.parsed)
+            else:
+                self.nodes.is_gone(seen.ref.name)
+        elif event.kind == "Pod":
+            # A pod that has ended takes no room any more, as one that is gone.
+            if new is None:
+                self.account.is_gone(seen.ref.name)
+            elif new.get("status.phase") in ("Succeeded", "Failed"):
+                self.account.leaves(new.ref.name)
+                self.account.is_gone(new.ref.name)
+            else:
+                self.account.is_there(new.parsed)
+                self._count_member(new)
+
+    def _count_member(self, pod: KubeObject) -> None:
+        gang = self._gangs.get(pod.get("spec.schedulingGroup.podGroupName") or "")
+        if gang is not None and pod.get("spec.nodeName"):
+            gang.ever_bound.add(pod.ref.name)
+
+    # --- at the end -----------------------------------------------------------------------------------
+
+    def check_end(self, host: Host, ledger: Ledger) -> None:
+        """Raise LawBrokenError unless queue, cache and API server agree, and nothing is held any more.
+
+        For a calm world in which every pod has a node.
+        """
+        bound = {pod.ref.uid: str(pod.get("spec.nodeName")) for pod in self._pods()}
+        cached = {pod.uid: info.name for info in host.cache.node_infos() for pod in info.pods}
+        nodes = {node.ref.name: node.get("status.allocatable.cpu") for node in self._server.list("nodes")}
+        known = {info.name for info in host.cache.node_infos() if info.node is not None}
+        self._agree("the cache has other pods on nodes than the API server", cached.items() ^ bound.items())
+        self._agree("the cache has other nodes than the API server", known ^ nodes.keys())
+        self._agree("pods are assumed and were bound long ago", host.cache.assumed_uids)
+        self._agree("pods are in the queue and have a node", [pod.key for pod in host.queue.pods()])
+        self._agree("pods are in flight and have a node", [info.key for info in host.queue.in_flight])
+        self._agree("binding cycles have not ended", [one.cycle_id for one in host.binding.attempts()])
+        self._agree("pods wait at Permit", [one.pod.key for one in host.waiting_pods.list()])
+        self._agree("reservations were neither undone nor ended", ledger.held.values())
+        self._agree("the keeper was called in a wrong order", ledger.broken)
+        for name, gang in self._gangs.items():
+            if not gang.is_leaving and len(gang.ever_bound) < gang.least:
+                raise LawBrokenError(f"gang {name} of {gang.least} has nodes for {len(gang.ever_bound)}")
+
+    def _pods(self) -> list[KubeObject]:
+        over = ("Succeeded", "Failed")
+        return [pod for pod in self._server.list("pods") if pod.get("status.phase") not in over]
+
+    @staticmethod
+    def _agree(what: str, found: Any) -> None:
+        if found:
+            raise LawBrokenError(f"at rest, {what}: {', '.join(sorted(map(str, found)))}")
+
+
+def check_nothing_left(loop: asyncio.AbstractEventLoop, timers: Callable[[], Sequence[str]]) -> None:
+    """Raise LawBrokenError if a stopped host has left a task or a timer. To be called by the only task."""
+    mine = asyncio.current_task(loop)
+    left = sorted(str(task.get_coro()) for task in asyncio.all_tasks(loop) if task is not mine)
+    if left:
+        raise LawBrokenError(f"tasks of a host that has stopped still run: {', '.join(left)}")
+    if found := timers():
+        raise LawBrokenError(f"timers of a host that has stopped are still set: {', '.join(found)}")
+
+
+def _priority(pod: KubeObject) -> int:
+    return int(pod.get("spec.priority") or 0)

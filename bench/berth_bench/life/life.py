@@ -1,0 +1,284 @@
+"""`live`: one life: a whole host in a world that is drawn from a seed, on a virtual clock.
+
+The host is the one that `berth simulate` and `berth scheduler` run, with kube-scheduler's plugins and two of
+the life, on the embedded API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from berth_host.app import Host, HostOptions
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.loading import load_configuration
+from berth_host.cycle.chooser import SeededChooser
+from berth_host.model import chance as process_chance
+from berth_host.plugins.registry import ClassRegistry
+from berth_sim.cluster.admitting import server_of_a_question
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.server import ApiServer
+from berth_sim.run.settle import NEVER_FLUSHED_S
+
+from berth_bench.life import laws as all_laws
+from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life.laws import LawBrokenError, Laws
+from berth_bench.life.plugins import keeper
+from berth_bench.life.trace import Trace
+from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
+from berth_bench.life.weights import Weights
+from berth_bench.life.world import World
+from berth_bench.soak.plugins import SoakGate
+
+DAY_S: Final = 86400.0
+LOOK_S: Final = 5.0
+"""Virtual seconds between two looks at the laws."""
+CALM_WITHIN_S: Final = 300.0
+"""Virtual seconds in which every pod must get a node, once nothing fails and there is room for all."""
+SETTLES_S: Final = 30.0
+"""Virtual seconds after the last binding in which everything that belongs to it must end."""
+SLACK_S: Final = 90.0
+"""Virtual seconds between what a host knew and its binding, beside the time of a cut: the waits at Permit, of
+calls and of their repetitions.
+"""
+_PLACES: Final = 4
+GATES: Final = {"GenericWorkload": True}
+_CONFIGURATION: Final = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    reserve: {enabled: [{name: LifeKeeper}]}
+    preBind: {enabled: [{name: LifeKeeper}]}
+    postBind: {enabled: [{name: LifeKeeper}]}
+    permit: {enabled: [{name: SoakGate}]}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One life. `broken`: the law that did not hold, with its objects; "" if all held. `hours`: virtual ones,
+    `cpu_s`: real seconds of CPU. `lines`: of the trace; empty if they were not kept.
+    """
+
+    seed: int
+    days: float
+    mood: str
+    broken: str
+    hours: float
+    pods: int
+    bound: int
+    acts: int
+    faults: int
+    trace_lines: int
+    trace_sha256: str
+    cpu_s: float
+    lines: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is the same for the same seed and commit."""
+        return {
+            "seed": self.seed,
+            "days": self.days,
+            "mood": self.mood,
+            "broken": self.broken,
+            "virtualHours": round(self.hours, 3),
+            "pods": self.pods,
+            "bound": self.bound,
+            "acts": self.acts,
+            "faults": self.faults,
+            "traceLines": self.trace_lines,
+            "traceSha256": self.trace_sha256,
+        }
+
+
+def live(seed: int, days: float, *, keeps_trace: bool = True) -> Result:
+    """Run the life of a seed, for so many virtual days and until the world is calm."""
+    chance = random.Random(seed)
+    weights = Weights.drawn(chance)
+    of_process = random.Random(chance.random())
+    of_loop = random.Random(chance.random())
+    began_s = time.process_time()
+    lives: list[_Life] = []
+
+    async def main(clocks: VirtualClocks) -> str:
+        life = _Life(seed, days, weights, chance, clocks, keeps_trace=keeps_trace)
+        lives.append(life)
+        return await life.run()
+
+    with process_chance.replaced(of_process):
+        try:
+            broken = run(main, of_loop, thread_s=weights.thread_s, work_step_s=weights.work_step_s)
+        except (StuckError, SpinningError) as err:
+            broken = str(err)
+    [life] = lives
+    if broken:
+        life.trace.add(f"broken {broken}")
+    return Result(
+        seed=seed,
+        days=days,
+        mood=weights.mood,
+        broken=broken,
+        hours=life.ended_s / 3600,
+        pods=life.laws.account.seen,
+        bound=life.laws.account.bound,
+        acts=sum(life.world.acts.values()),
+        faults=life.laws.faults,
+        trace_lines=life.trace.count,
+        trace_sha256=life.trace.digest,
+        cpu_s=time.process_time() - began_s,
+        lines=tuple(life.trace.lines),
+    )
+
+
+def _configuration(plugins: dict[str, type]) -> LoadedConfiguration:
+    return load_configuration(
+        _CONFIGURATION,
+        source="life.yaml",
+        registered=ClassRegistry(plugins).points(),
+        feature_gates=GATES,
+    )
+
+
+class _Life:
+    def __init__(
+        self,
+        seed: int,
+        days: float,
+        weights: Weights,
+        chance: random.Random,
+        clocks: VirtualClocks,
+        *,
+        keeps_trace: bool,
+    ) -> None:
+        self._seed = seed
+        self._days = days
+        self._weights = weights
+        self._clocks = clocks
+        self.trace = Trace(clocks.monotonic_s, keeps=keeps_trace)
+        self.trace.add(f"life {seed} of {days:g} days {weights}")
+        self._server = ApiServer(clocks)
+        self._port_chance = random.Random(chance.random())
+        kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
+        keeper_class, self._ledgers = keeper(kept_chance, weights.plugin_errors)
+        self._plugins: dict[str, type] = {"LifeKeeper": keeper_class, "SoakGate": SoakGate}
+        self._configuration = _configuration(self._plugins)
+        self.world = World(
+            self._server,
+            weights,
+            world_chance,
+            self.trace,
+            lambda: self._port,
+            self._restart,
+        )
+        self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
+        self.world.leaves = self.laws.account.leaves
+        self._port, self._host = self._new_host()
+
+    @property
+    def ended_s(self) -> float:
+        """The virtual seconds so far."""
+        return self._clocks.monotonic_s()
+
+    async def run(self) -> str:
+        """Live; return the law that was broken, or ""."""
+        try:
+            self.world.begin()
+            await self._host.start()
+            await self._acts()
+            self.world.calm_down()
+            await self._come_to_rest()
+            self.laws.check_end(self._host, self._ledgers[-1])
+            await self._host.stop()
+            self.laws.close()
+            all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
+        except LawBrokenError as err:
+            return str(err)
+        except Exception as err:  # noqa: BLE001  # any error of the host is a broken law
+            return f"{type(err).__name__}: {err} (in {_places(err)})"
+        return ""
+
+    async def _acts(self) -> None:
+        """Let the world act for the days of the life, and look at the laws."""
+        ends_s = self._days * DAY_S
+        acting = asyncio.create_task(self.world.run())
+        try:
+            while (left_s := ends_s - self._clocks.monotonic_s()) > 0:
+                await asyncio.wait({acting}, timeout=min(LOOK_S, left_s))
+                if acting.done():
+                    acting.result()
+                self._look()
+        finally:
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
+        # A restart that was cancelled between two hosts.
+        if not self._host.is_leading:
+            await self._host.start()
+
+    def _look(self) -> None:
+        self._host.check()
+        self.laws.check()
+        if self._weights.is_calm:
+            self.laws.check_gangs()
+
+    async def _come_to_rest(self) -> None:
+        account = self.laws.account
+        ends_s = self._clocks.monotonic_s() + CALM_WITHIN_S
+        while account.unbound and self._clocks.monotonic_s() < ends_s:
+            await asyncio.sleep(LOOK_S)
+            self.world.collect_once()
+            self._look()
+        if account.unbound:
+            why = "; ".join(f"{count}: {reason}" for reason, count in account.reasons())
+            names = ", ".join(sorted(account.unbound))
+            raise LawBrokenError(
+                f"in {CALM_WITHIN_S:g} s without faults, with room for all, these pods got no node: {names}"
+                f" ({why})"
+            )
+        await asyncio.sleep(SETTLES_S)
+        self._look()
+
+    def _new_host(self) -> tuple[FaultyCluster, Host]:
+        cluster = MemoryCluster(self._clocks, self._server)
+        port = FaultyCluster(
+            cluster,
+            self._clocks,
+            self._port_chance.getrandbits(32),
+            self._weights.faults,
+            note=self.laws.note,
+        )
+        options = HostOptions(
+            clock=self._clocks,
+            chooser=SeededChooser(f"{self._seed}/chooser"),
+            plugins=self._plugins,
+            # The flush of unschedulable pods would hide an event that moved none of them.
+            max_in_pool_s=NEVER_FLUSHED_S,
+            admission=server_of_a_question,
+        )
+        return port, Host(self._configuration, port, options)
+
+    async def _restart(self, loses_lead: bool) -> None:
+        """Replace the host: stop it, or let it lose the lead."""
+        before = self._host
+        if loses_lead:
+            await before.abandon()
+        else:
+            await before.stop()
+        self._port, self._host = self._new_host()
+        await self._host.start()
+
+    def _timers(self) -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.timers()
+
+
+def _places(err: BaseException) -> str:
+    """Return the innermost functions of an error, without the folders of this machine."""
+    frames = traceback.extract_tb(err.__traceback__)[-_PLACES:]
+    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)

@@ -1,0 +1,59 @@
+"""`NodesOverTime`: what each node could take, now and a while ago.
+
+A host hears of a change later than the API server makes it, and a binding takes its time. So a binding may
+count on anything that a node was since `slack_s` seconds ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from berth_sdk.quantity import milli_value
+
+
+class NodesOverTime:
+    """The nodes of a life, as `soak.account.Rooms` reads them. `now_s`: the virtual time."""
+
+    def __init__(self, now_s: Callable[[], float], slack_s: float) -> None:
+        self._now_s = now_s
+        self._slack_s = slack_s
+        self._states: dict[str, list[tuple[float, int, bool]]] = {}
+        """By node: since when it has had which CPU, and whether it takes pods. The oldest comes first."""
+
+    def is_there(self, node: Mapping[str, Any]) -> None:
+        """Record a new or changed node."""
+        spec = node.get("spec") or {}
+        amounts = (node.get("status") or {}).get("allocatable") or {}
+        is_open = not spec.get("taints") and not spec.get("unschedulable")
+        self._note(node["metadata"]["name"], milli_value(amounts.get("cpu", "0")), is_open)
+
+    def is_gone(self, name: str) -> None:
+        """Record that a node no longer exists."""
+        self._note(name, 0, False)
+
+    def names(self) -> Iterable[str]:
+        """Return the nodes that take pods now."""
+        return [name for name, states in self._states.items() if states[-1][2]]
+
+    def may_take(self, node: str) -> bool:
+        """Return True if the node took pods at some time that a binding made now may count on."""
+        return any(is_open for _, _, is_open in self._recent(node))
+
+    def milli_cpu(self, node: str) -> int:
+        """Return the most CPU of the node that a binding made now may count on."""
+        return max((milli_cpu for _, milli_cpu, _ in self._recent(node)), default=0)
+
+    def _note(self, name: str, milli_cpu: int, is_open: bool) -> None:
+        states = self._states.setdefault(name, [])
+        if not states or states[-1][1:] != (milli_cpu, is_open):
+            states.append((self._now_s(), milli_cpu, is_open))
+
+    def _recent(self, name: str) -> list[tuple[float, int, bool]]:
+        """Return the states since `slack_s` ago, and forget those before."""
+        states = self._states.get(name, [])
+        since_s = self._now_s() - self._slack_s
+        # A state lasts until the next one begins.
+        while len(states) > 1 and states[1][0] <= since_s:
+            states.pop(0)
+        return states

@@ -1,0 +1,89 @@
+"""`Weights`: how often what happens in a life, drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from berth_bench.life.faulty_cluster import Fault, Faults
+
+_KINDS = (
+    Fault.TIME_OUT_BEFORE,
+    Fault.TIME_OUT_AFTER,
+    Fault.UNAVAILABLE_BEFORE,
+    Fault.UNAVAILABLE_AFTER,
+    Fault.INTERNAL_BEFORE,
+    Fault.INTERNAL_AFTER,
+    Fault.CONFLICT,
+    Fault.TOO_MANY,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The weights of one life. Fields that end in `_gap_s` are the mean seconds between two such acts.
+
+    `mood`: "calm", "mixed" or "hell". `nodes`: at the start. `most_pods`: no more are created while so many
+    exist. `burst`: the most pods at once. `cut_s`: the longest time that the API server is away, or that its
+    watches are silent. `faults`: of the calls of the host. `plugin_errors`: the share of calls of Reserve and
+    PreBind that fail. `thread_s`: the longest delay of work for a thread. `work_step_s`: see `VirtualClocks`.
+    """
+
+    mood: str
+    nodes: int
+    most_pods: int
+    burst: int
+    pods_gap_s: float
+    gang_gap_s: float
+    leave_gap_s: float
+    node_gap_s: float
+    taint_gap_s: float
+    resize_gap_s: float
+    budget_gap_s: float
+    cut_gap_s: float
+    cut_s: float
+    restart_gap_s: float
+    faults: Faults
+    plugin_errors: float
+    thread_s: float
+    work_step_s: float
+
+    @property
+    def is_calm(self) -> bool:
+        """True if nothing fails in this life: all that happens is what users do."""
+        return self.mood == "calm"
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Weights:
+        """Draw the weights of a life."""
+        mood = chance.choice(("calm", "mixed", "mixed", "hell"))
+        storm = {"calm": 0.0, "mixed": chance.uniform(0.1, 0.5), "hell": 1.0}[mood]
+
+        def gap_s(calm_s: float, hell_s: float) -> float:
+            return (calm_s + storm * (hell_s - calm_s)) * chance.uniform(0.5, 2.0)
+
+        return cls(
+            mood=mood,
+            nodes=chance.randint(2, 10),
+            most_pods=chance.randint(20, 80),
+            burst=chance.randint(1, 12),
+            pods_gap_s=gap_s(60.0, 20.0),
+            gang_gap_s=gap_s(240.0, 90.0),
+            leave_gap_s=gap_s(20.0, 8.0),
+            node_gap_s=gap_s(900.0, 90.0),
+            taint_gap_s=gap_s(600.0, 60.0),
+            resize_gap_s=gap_s(900.0, 90.0),
+            budget_gap_s=gap_s(600.0, 200.0),
+            cut_gap_s=gap_s(900.0, 150.0),
+            cut_s=60.0 * storm * chance.random(),
+            restart_gap_s=gap_s(3000.0, 300.0),
+            faults=Faults(
+                turns=chance.randint(0, 5),
+                delay_s=chance.choice((0.0, 0.01, 0.2)) + 2.0 * storm * chance.random(),
+                share=0.3 * storm * chance.random(),
+                kinds=_KINDS,
+            ),
+            plugin_errors=0.1 * storm * chance.random(),
+            thread_s=chance.choice((0.0, 0.001, 0.1)) + 2.0 * storm * chance.random(),
+            work_step_s=chance.choice((0.0, 0.00001, 0.0002, 0.005)),
+        )

@@ -1,0 +1,359 @@
+"""`World`: what users and machines do in a life: pods, groups and nodes come and go, the API server fails.
+
+Made by `life`. Each kind of act is a task with a generator of its own, so that one kind does not change the
+times of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_host.errors.cluster import ClusterError
+from berth_host.model.patch_type import PatchType
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.server import ApiServer
+
+from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life.trace import Trace
+from berth_bench.life.weights import Weights
+from berth_bench.versus import objects
+
+ZONES: Final = ("a", "b", "c")
+ZONE: Final = "topology.kubernetes.io/zone"
+PRIORITIES: Final = {"low": 0, "middle": 100, "high": 1000}
+_CPUS_MILLI: Final = (100, 250, 500, 1000, 2000)
+_NODE_CPUS: Final = (2, 4, 8)
+_GROUPS: Final = "scheduling.k8s.io/podgroups"
+_MOST_NODES: Final = 20
+_MOST_GANG: Final = 6
+_CUT_LEAST_S: Final = 0.5
+_COLLECTED_S: Final = 20.0
+"""Seconds between two looks of the pod garbage collector for pods on nodes that no longer exist."""
+_SPARE_CPU: Final = 64
+_SPARE_EACH: Final = 2
+"""Nodes for each zone that come when the world is calm, with room for every pod."""
+
+Restart = Callable[[bool], Awaitable[None]]
+"""Replaces the host; True: the host before has lost the lead, and writes nothing any more."""
+
+
+@dataclass(slots=True)
+class Gang:
+    """A group of pods.
+
+    `least`: its minCount. `members`: the names of all that it is to have. `ever_bound`: the members that had
+    a node at some time. `is_short`: a member was deleted before it had a node.
+    """
+
+    least: int
+    members: Sequence[str]
+    cpu_milli: int
+    priority: str
+    is_leaving: bool = False
+    is_short: bool = False
+    ever_bound: set[str] = field(default_factory=set)
+    partial_since_s: float | None = None
+
+
+class World:
+    """The world. `acts`: the number of acts so far, by kind. `gangs`: by the group's name."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        weights: Weights,
+        chance: random.Random,
+        trace: Trace,
+        port: Callable[[], FaultyCluster],
+        restart: Restart,
+    ) -> None:
+        """`port`: returns the current host's port."""
+        self.acts: Counter[str] = Counter()
+        self.gangs: dict[str, Gang] = {}
+        self._server = server
+        self._weights = weights
+        self._chance = chance
+        self._trace = trace
+        self.leaves: Callable[[str], None] = lambda name: None
+        """Called with a pod's name before the world deletes the pod."""
+        self._port = port
+        self._restart = restart
+        self._count = 0
+        self._is_cut = False
+
+    def begin(self) -> None:
+        """Create what exists before the host."""
+        for name, value in PRIORITIES.items():
+            self._create(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                }
+            )
+        for _ in range(self._weights.nodes):
+            self._add_node(self._chance)
+
+    async def run(self) -> None:
+        """Act until cancelled."""
+        weights = self._weights
+        acts: Sequence[tuple[str, float, Callable[[random.Random], Awaitable[None]]]] = (
+            ("pods", weights.pods_gap_s, self._pods_come),
+            ("gang", weights.gang_gap_s, self._gang_comes),
+            ("leave", weights.leave_gap_s, self._pod_leaves),
+            ("node", weights.node_gap_s, self._nodes_change),
+            ("taint", weights.taint_gap_s, self._taints_change),
+            ("resize", weights.resize_gap_s, self._node_is_resized),
+            ("budget", weights.budget_gap_s, self._budget_comes),
+            *((("cut", weights.cut_gap_s, self._cut),) if weights.cut_s else ()),
+            *(() if weights.is_calm else (("restart", weights.restart_gap_s, self._host_ends),)),
+        )
+        async with asyncio.TaskGroup() as group:
+            for name, gap_s, act in acts:
+                group.create_task(self._repeat(name, gap_s, act, random.Random(self._chance.random())))
+            group.create_task(self._collect_garbage())
+
+    def calm_down(self) -> None:
+        """Repair everything, complete the gangs, and add nodes with room for every pod."""
+        self._trace.add("world calm")
+        self._port().behave()
+        for name, gang in list(self.gangs.items()):
+            if gang.is_leaving:
+                self._delete_gang(name)
+            else:
+                if self._server.get(_GROUPS, ObjectRef(name=name, namespace="default")) is None:
+                    self._create_group(name, gang)
+                there = {
+                    pod.ref.name
+                    for pod in self._server.list("pods")
+                    if pod.get("status.phase") != "Succeeded"
+                }
+                for member in gang.members:
+                    if member not in there:
+                        self._create_member(name, gang, f"{member}-again")
+        for zone in ZONES:
+            for number in range(_SPARE_EACH):
+                self._create(_node(f"spare-{zone}{number}", f"{_SPARE_CPU}", zone))
+        self.collect_once()
+
+    def collect_once(self) -> None:
+        """Delete the pods on nodes that no longer exist."""
+        nodes = {node.ref.name for node in self._server.list("nodes")}
+        for pod in self._server.list("pods"):
+            if pod.get("spec.nodeName") and pod.get("spec.nodeName") not in nodes:
+                self._delete_pod(pod.ref.name)
+
+    async def _repeat(
+        self, name: str, gap_s: float, act: Callable[[random.Random], Awaitable[None]], chance: random.Random
+    ) -> None:
+        while True:
+            await asyncio.sleep(chance.expovariate(1 / gap_s))
+            self.acts[name] += 1
+            await act(chance)
+
+    async def _collect_garbage(self) -> None:
+        while True:
+            await asyncio.sleep(_COLLECTED_S)
+            self.collect_once()
+
+    # --- pods ----------------------------------------------------------------------------------------
+
+    async def _pods_come(self, chance: random.Random) -> None:
+        if len(self._server.list("pods")) >= self._weights.most_pods:
+            return
+        count = chance.randint(1, self._weights.burst)
+        cpu_milli = chance.choice(_CPUS_MILLI)
+        more = self._drawn_spec(chance)
+        for _ in range(count):
+            name = self._name("pod")
+            made = objects.pod(name, f"{cpu_milli}m", **more)
+            made["metadata"]["labels"] = {"app": more.get("hostname", "any")}
+            self._create(made)
+            if chance.random() < 0.3:
+                await asyncio.sleep(chance.expovariate(1.0))
+
+    def _drawn_spec(self, chance: random.Random) -> dict[str, Any]:
+        """Return fields of a burst's pods that limit where they can run."""
+        spec: dict[str, Any] = {"priorityClassName": chance.choice(tuple(PRIORITIES))}
+        app = self._name("app")
+        selector = {"matchLabels": {"app": app}}
+        match chance.randrange(6):
+            case 0:
+                spec["nodeSelector"] = {ZONE: chance.choice(ZONES)}
+            case 1:
+                constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+                spec |= {
+                    "hostname": app,
+                    "topologySpreadConstraints": [{**constraint, "labelSelector": selector}],
+                }
+            case 2:
+                term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+                weighted = [{"weight": 10, "podAffinityTerm": term}]
+                anti = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+                spec |= {"hostname": app, "affinity": {"podAntiAffinity": anti}}
+        return spec
+
+    async def _pod_leaves(self, chance: random.Random) -> None:
+        """Delete a pod, bound or not; or let it succeed, or delete a whole gang."""
+        pods = self._server.list("pods")
+        if not pods:
+            return
+        pod = chance.choice(pods)
+        group = pod.get("spec.schedulingGroup.podGroupName")
+        if group and chance.random() < 0.7:
+            self._delete_gang(group)
+        elif pod.get("spec.nodeName") and chance.random() < 0.3:
+            status = {"status": {"phase": "Succeeded"}}
+            self._server.patch("pods", pod.ref, status, patch_type=PatchType.MERGE, subresource="status")
+        else:
+            if group and not pod.get("spec.nodeName"):
+                self.gangs[group].is_short = True
+            self._delete_pod(pod.ref.name)
+
+    async def _budget_comes(self, chance: random.Random) -> None:
+        pods = [pod for pod in self._server.list("pods") if pod.get("metadata.labels.app", "any") != "any"]
+        if not pods:
+            return
+        app = chance.choice(pods).get("metadata.labels.app")
+        name = self._name("budget")
+        self._create(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}},
+            }
+        )
+        status = {"status": {"disruptionsAllowed": chance.randint(0, 2), "observedGeneration": 1}}
+        ref = ObjectRef(name=name, namespace="default")
+        self._server.patch("policy/poddisruptionbudgets", ref, status, subresource="status")
+
+    # --- gangs ---------------------------------------------------------------------------------------
+
+    async def _gang_comes(self, chance: random.Random) -> None:
+        if len(self._server.list("pods")) >= self._weights.most_pods:
+            return
+        name = self._name("gang")
+        least = chance.randint(2, _MOST_GANG)
+        count = least + chance.choice((0, 0, 1))
+        gang = Gang(
+            least,
+            [f"{name}-{number}" for number in range(count)],
+            chance.choice(_CPUS_MILLI),
+            chance.choice(tuple(PRIORITIES)),
+        )
+        self.gangs[name] = gang
+        group_first = chance.random() < 0.8
+        if group_first:
+            self._create_group(name, gang)
+        for member in gang.members:
+            if gang.is_leaving:
+                return
+            self._create_member(name, gang, member)
+            if chance.random() < 0.3:
+                await asyncio.sleep(chance.expovariate(0.5))
+        if not group_first and not gang.is_leaving:
+            self._create_group(name, gang)
+
+    def _create_group(self, name: str, gang: Gang) -> None:
+        group = objects.pod_group(name, gang.least)
+        group["spec"]["priorityClassName"] = gang.priority
+        self._create(group)
+
+    def _create_member(self, name: str, gang: Gang, member: str) -> None:
+        self._create(
+            objects.pod(
+                member,
+                f"{gang.cpu_milli}m",
+                priorityClassName=gang.priority,
+                schedulingGroup={"podGroupName": name},
+            )
+        )
+
+    def _delete_gang(self, name: str) -> None:
+        self.gangs[name].is_leaving = True
+        for pod in self._server.list("pods"):
+            if pod.get("spec.schedulingGroup.podGroupName") == name:
+                self._delete_pod(pod.ref.name)
+        self._delete(_GROUPS, ObjectRef(name=name, namespace="default"))
+
+    # --- nodes ---------------------------------------------------------------------------------------
+
+    async def _nodes_change(self, chance: random.Random) -> None:
+        nodes = self._server.list("nodes")
+        if not nodes or (len(nodes) < _MOST_NODES and chance.random() < 0.5):
+            self._add_node(chance)
+        else:
+            self._delete("nodes", chance.choice(nodes).ref)
+
+    def _add_node(self, chance: random.Random) -> None:
+        cpu = str(chance.choice(_NODE_CPUS))
+        self._create(_node(self._name("node"), cpu, chance.choice(ZONES)))
+
+    async def _taints_change(self, chance: random.Random) -> None:
+        nodes = self._server.list("nodes")
+        if not nodes:
+            return
+        node = chance.choice(nodes)
+        spec: dict[str, Any] = {"taints": None, "unschedulable": None}
+        if not node.get("spec.taints") and not node.get("spec.unschedulable"):
+            taint = {"key": "life.berth.io/closed", "effect": "NoSchedule"}
+            spec = {"taints": [taint]} if chance.random() < 0.5 else {"unschedulable": True}
+        self._server.patch("nodes", node.ref, {"spec": spec})
+
+    async def _node_is_resized(self, chance: random.Random) -> None:
+        nodes = self._server.list("nodes")
+        if nodes:
+            cpu = str(chance.choice(_NODE_CPUS))
+            amounts = {"capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu}}
+            self._server.patch("nodes", chance.choice(nodes).ref, {"status": amounts}, subresource="status")
+
+    # --- the API server and the host -------------------------------------------------------------------
+
+    async def _cut(self, chance: random.Random) -> None:
+        """Let the API server be away, or its watches be silent, for a while."""
+        port = self._port()
+        is_away = chance.random() < 0.5
+        self._trace.add("server away" if is_away else "watches silent")
+        if is_away:
+            port.die()
+        else:
+            port.stand_still()
+        await asyncio.sleep(chance.uniform(_CUT_LEAST_S, self._weights.cut_s + _CUT_LEAST_S))
+        self._trace.add("server back")
+        port.revive()
+
+    async def _host_ends(self, chance: random.Random) -> None:
+        loses_lead = chance.random() < 0.5
+        self._trace.add("host loses the lead" if loses_lead else "host stops")
+        await self._restart(loses_lead)
+        self._trace.add("host began")
+
+    # --- objects -------------------------------------------------------------------------------------
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}-{self._count}"
+
+    def _create(self, made: Mapping[str, Any]) -> KubeObject:
+        return self._server.create(made)
+
+    def _delete_pod(self, name: str) -> None:
+        self.leaves(name)
+        self._delete("pods", ObjectRef(name=name, namespace="default"))
+
+    def _delete(self, resource: str, ref: ObjectRef) -> None:
+        try:
+            self._server.delete(resource, ObjectRef(name=ref.name, namespace=ref.namespace))
+        except ClusterError:
+            return  # it is gone, as the host has preempted it, or the group was not created yet
+
+
+def _node(name: str, cpu: str, zone: str) -> dict[str, Any]:
+    return objects.node(name, cpu, **{ZONE: zone})

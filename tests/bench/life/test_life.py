@@ -1,0 +1,110 @@
+"""Whole lives: calm and hell keep the laws, and a host with a fault breaks them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from berth_bench.life.life import Result, live
+from berth_host import log
+from berth_host.app import Host
+from berth_host.cycle.attempt import Attempt
+from berth_host.cycle.schedule_one import BindingCycle
+from berth_host.queue.in_flight import InFlight
+from berth_host.queue.queued_pod import QueuedPodInfo
+from berth_host.queue.scheduling_queue import SchedulingQueue
+
+SHORT_DAYS = 0.003
+FOUND = {
+    25: "a read-back whose time was rounded to a moment early was repeated without end",
+    57: "a pod that was deleted while its attempt was undone kept its reservation",
+}
+"""Seeds whose lives broke a law once, and why."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    log.configure("CRITICAL")
+    yield
+    log.configure("INFO")
+
+
+def first_broken(seeds: range) -> Result:
+    for seed in seeds:
+        result = live(seed, 0.01, keeps_trace=False)
+        if result.broken:
+            return result
+    raise AssertionError(f"no life of {seeds} broke a law")
+
+
+def test_short_life_keeps_the_laws_and_does_something() -> None:
+    result = live(1, SHORT_DAYS)
+    assert result.broken == ""
+    assert result.bound > 0
+    assert result.acts > 0
+    assert result.hours > SHORT_DAYS * 24
+    assert result.trace_lines == len(result.lines)
+    assert result.lines[0].startswith("0.000000 life 1 of 0.003 days Weights(mood=")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", FOUND)
+def test_life_that_found_a_fault_keeps_the_laws_now(seed: int) -> None:
+    assert live(seed, 0.02, keeps_trace=False).broken == ""
+
+
+@pytest.mark.long
+def test_trace_is_the_same_to_the_byte_whatever_the_hash_seed(tmp_path: Path) -> None:
+    files = []
+    for hash_seed in ("0", "1", "4242"):
+        files.append(tmp_path / hash_seed)
+        command = [sys.executable, "-m", "berth_host", "bench", "life", "--seed", "3", "--days", "0.01"]
+        subprocess.run(
+            [*command, "--trace", str(files[-1])],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            timeout=300,
+        )
+    texts = {file.read_bytes() for file in files}
+    assert len(texts) == 1
+    assert len(texts.pop().splitlines()) > 300
+
+
+async def _no_unreserve(self: BindingCycle, attempt: Attempt, reason: str) -> None:
+    attempt.framework.waiting_pods.discard(attempt.pod.uid)
+
+
+def _loses_a_pod(self: SchedulingQueue, info: QueuedPodInfo, **more: Any) -> bool:
+    self.in_flight.end(info.uid)
+    return False
+
+
+async def _leaves_a_task(self: Host) -> None:
+    self.left_task = asyncio.ensure_future(asyncio.sleep(10**9))  # type: ignore[attr-defined]
+    await ORIGINAL_STOP(self)
+
+
+ORIGINAL_STOP = Host.stop
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("owner", "name", "mutant", "law"),
+    [
+        pytest.param(BindingCycle, "unreserve", _no_unreserve, "reservations", id="no Unreserve"),
+        pytest.param(SchedulingQueue, "add_unschedulable", _loses_a_pod, "got no node", id="lost pod"),
+        pytest.param(Host, "stop", _leaves_a_task, "tasks of a host that has stopped", id="task left"),
+        pytest.param(InFlight, "end", lambda self, uid: None, "got no node", id="in flight for ever"),
+    ],
+)
+def test_host_with_a_fault_breaks_a_law(
+    owner: type, name: str, mutant: Any, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mutant)
+    assert law in first_broken(range(8)).broken
