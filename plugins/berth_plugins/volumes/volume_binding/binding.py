@@ -54,12 +54,16 @@ class Reservation:
     written: dict[tuple[str, str], str] = field(default_factory=dict)
     """The versions after this plugin's writes, by resource and key."""
     asked: list[ObjectPatch] = field(default_factory=list)
+    left: list[ObjectPatch] | None = None
+    """The writes that may not be done yet; None: PreBind has not begun."""
     since_s: float | None = None
     waited_s: float = 0.0
 
     @property
     def token(self) -> bytes:
         """The token from which another process can restore the reservation."""
+        if len(self.bindings) + len(self.provisions) > MAX_TOKEN_BYTES:
+            return TOO_LARGE
         document = {
             "node": self.node_name,
             "volumes": [
@@ -71,10 +75,21 @@ class Reservation:
         raw = json.dumps(document, separators=(",", ":")).encode()
         return raw if len(raw) <= MAX_TOKEN_BYTES else TOO_LARGE
 
-    def patches(self) -> list[ObjectPatch]:
-        """Return all writes of the reservation."""
-        bound = [_volume_patch(volume, claim) for volume, claim, is_new in self.bindings if is_new]
-        return [*bound, *(_claim_patch(claim, self.node_name) for claim in self.provisions)]
+    def patches(self) -> Work[list[ObjectPatch]]:
+        """Return all writes of the reservation, each object once: two volumes of a pod may use one claim.
+        Yields after each object.
+        """
+        distinct: dict[tuple[str, str], ObjectPatch] = {}
+        for volume, claim, is_new in self.bindings:
+            if is_new:
+                patch = _volume_patch(volume, claim)
+                distinct[patch.resource, patch.ref.key] = patch
+            yield
+        for claim in self.provisions:
+            patch = _claim_patch(claim, self.node_name)
+            distinct[patch.resource, patch.ref.key] = patch
+            yield
+        return list(distinct.values())
 
 
 def _volume_patch(volume: Volume, claim: Claim) -> ObjectPatch:
@@ -122,14 +137,14 @@ class Binder:
     def promise(
         self,
         cycle_id: str,
-        node_name: str,
+        made: Reservation,
         matches: Sequence[tuple[Claim, Volume]],
         provisions: Sequence[Claim],
-    ) -> Reservation:
-        """Assume these volumes for the pod, so that no other pod gets them. Raises AssumeError, with nothing
-        assumed.
+    ) -> Work[None]:
+        """Assume these volumes for the pod, so that no other pod gets them, and enter them into `made`.
+
+        Yields after each claim. Raises AssumeError, with nothing assumed.
         """
-        made = Reservation(node_name)
         try:
             for claim, volume in matches:
                 reserved = volume.reserved_for(claim)
@@ -139,21 +154,24 @@ class Binder:
                 if is_new:
                     self._volumes.assume(cycle_id, reserved)
                 made.bindings.append((reserved, claim, is_new))
+                yield
             for claim in provisions:
-                selected = replace(claim, selected_node=node_name)
+                selected = replace(claim, selected_node=made.node_name)
                 self._claims.assume(cycle_id, selected)
                 made.provisions.append(selected)
+                yield
         except AssumeError:
-            self.give_back(cycle_id, made)
+            yield from self.give_back(cycle_id, made)
             raise
-        return made
 
-    def give_back(self, cycle_id: str, made: Reservation) -> None:
-        """Give the assumed objects back. Written objects stay as they are."""
+    def give_back(self, cycle_id: str, made: Reservation) -> Work[None]:
+        """Give the assumed objects back. Written objects stay as they are. Yields after each object."""
         for volume, _, _ in made.bindings:
             self._volumes.give_back(cycle_id, volume.ref.name)
+            yield
         for claim in made.provisions:
             self._claims.give_back(cycle_id, claim.ref.name, claim.ref.namespace)
+            yield
 
     def take_up(self, cycle_id: str, token: bytes) -> Reservation | None:
         """Restore a reservation that another process made. None: the token does not suffice."""
@@ -184,10 +202,11 @@ class Binder:
 
     # --- PreBind -----------------------------------------------------------------------------------
 
-    def write(self, made: Reservation, patched: Sequence[PatchResult]) -> PreBindResult | None:
+    def write(self, made: Reservation, patched: Sequence[PatchResult]) -> Work[PreBindResult | None]:
         """Return the next patches. None: everything is written. ERROR when a patch was not applied.
 
-        What another pod with the same claim has written meanwhile counts as written.
+        What another pod with the same claim has written meanwhile counts as written. Yields after each
+        object.
         """
         for patch, result in zip(made.asked, patched, strict=False):
             is_there = result.outcome is PatchOutcome.CONFLICT and _has(result.object, patch)
@@ -195,20 +214,25 @@ class Binder:
                 text = result.message or f"{patch.resource} {patch.ref.key}: {result.outcome.name}"
                 return PreBindResult(Status.error(text))
             made.written[patch.resource, patch.ref.key] = result.ref.resource_version
-        left = [one for one in made.patches() if (one.resource, one.ref.key) not in made.written]
-        if not left:
-            return None
-        for patch in left:
+        if made.left is None:
+            made.left = yield from made.patches()
+        asked: list[ObjectPatch] = []
+        looked_at = 0
+        for patch in made.left:
+            yield
+            looked_at += 1
+            key = patch.resource, patch.ref.key
+            if key in made.written:
+                continue
             present = self._present(patch)
             if present is not None and _has(present, patch):
-                made.written[patch.resource, patch.ref.key] = present.ref.resource_version
-        left = [one for one in left if (one.resource, one.ref.key) not in made.written]
-        if not left:
-            return None
-        # Two volumes of a pod may use one claim, which is written once.
-        distinct = {(one.resource, one.ref.key): one for one in left}
-        made.asked = list(distinct.values())[:MAX_PATCHES]
-        return PreBindResult(SUCCESS, tuple(made.asked))
+                made.written[key] = present.ref.resource_version
+                continue
+            asked.append(patch)
+            if len(asked) == MAX_PATCHES:
+                break
+        made.asked, made.left = asked, [*asked, *made.left[looked_at:]]
+        return PreBindResult(SUCCESS, tuple(asked)) if asked else None
 
     def _present(self, patch: ObjectPatch) -> KubeObject | None:
         """Return the object of a patch as the watch shows it."""

@@ -94,7 +94,11 @@ def sorted_claims(
     return UNBOUND_IMMEDIATE if immediate else PodClaims(tuple(bound), tuple(waiting))
 
 
-def all_bound(pod: Pod, claims: Assumed[Claim]) -> bool:
-    """Return True if every claim has its volume now."""
-    found = (claims.latest(volume.claim, pod.namespace) for volume in claim_volumes(pod))
-    return all(claim is not None and claim.is_fully_bound for claim in found)
+def all_bound(pod: Pod, claims: Assumed[Claim]) -> Work[bool]:
+    """Return True if every claim has its volume now. Yields after each claim."""
+    for volume in claim_volumes(pod):
+        claim = claims.latest(volume.claim, pod.namespace)
+        if claim is None or not claim.is_fully_bound:
+            return False
+        yield
+    return True

@@ -23,7 +23,7 @@ from berth_plugins.volumes.csi_nodes import CsiNodes
 from berth_plugins.volumes.records import Claim, Stores, Volume
 from berth_plugins.volumes.volume_binding.assuming import Assumed
 from berth_plugins.volumes.volume_binding.claims import PodClaims
-from berth_plugins.volumes.volume_binding.groups import positions_by_slot
+from berth_plugins.volumes.volume_binding.groups import Taken, positions_by_slot
 from berth_plugins.volumes.volume_binding.provisioning import Capacity, Provisioning
 from berth_plugins.volumes.volume_binding.volumes import VolumeIndex
 
@@ -71,15 +71,25 @@ class Found:
         row = self.nodes.position(node_name)
         return row is not None and bool(self.passed[row])
 
-    def at(self, node_name: str) -> tuple[list[tuple[Claim, Volume]], list[Claim]]:
-        """Return (claims with the volumes they get, claims to provision) for one node."""
+    def at(self, node_name: str) -> Work[tuple[list[tuple[Claim, Volume]], list[Claim]]]:
+        """Return (claims with the volumes they get, claims to provision) for one node. Yields after each
+        claim.
+        """
+        matches: list[tuple[Claim, Volume]] = []
+        provisions: list[Claim] = []
         row = self.nodes.position(node_name)
         if row is None:
-            return [], []
-        matches = [
-            (one.claim, one.volumes[number]) for one in self.matches if (number := int(one.numbers[row])) >= 0
-        ]
-        return matches, [one.claim for one in self.provisions if one.needed[row]]
+            return matches, provisions
+        for match in self.matches:
+            number = int(match.numbers[row])
+            if number >= 0:
+                matches.append((match.claim, match.volumes[number]))
+            yield
+        for one in self.provisions:
+            if one.needed[row]:
+                provisions.append(one.claim)
+            yield
+        return matches, provisions
 
 
 class _Rows:
@@ -218,7 +228,7 @@ class Finder:
         another call has changed the numbers of volumes meanwhile.
         """
         matches: list[Match] = []
-        taken_of: defaultdict[str, list[Numbers]] = defaultdict(list)
+        taken_of: defaultdict[str, Taken] = defaultdict(lambda: Taken(len(nodes)))
         version, promised = self._index.version, self._index.promises()
         for claim in sorted(claims, key=lambda one: one.requested_nano or 0):
             selection = yield from claim.selection.read()
@@ -229,8 +239,6 @@ class Finder:
             taken = taken_of[claim.class_name]
             found, numbers = self._index.choice(claim, positions, taken, len(nodes), promised)
             matches.append(Match(claim, found.volumes, numbers))
-            if (numbers >= 0).any():
-                taken.append(numbers)
             yield
             if self._index.version != version:
                 return (yield from self._matched(claims, positions, nodes, rows))

@@ -6,7 +6,7 @@ Used for volumes and capacities, whose selectors limit their nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -138,18 +138,58 @@ def positions_by_slot(nodes: NodeTable) -> NDArray[np.int64]:
     return positions
 
 
+class Taken:
+    """The candidates that others have taken, by row. A candidate is taken by at most one taker on each row.
+
+    `count`: the number of rows.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.takers = 0
+        self._count = count
+        # By candidate: on how many rows it is taken, and which these are if its group has several nodes.
+        self._counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._rows: dict[int, NDArray[np.bool_]] = {}
+
+    def add(self, numbers: NDArray[np.int64], is_alone: NDArray[np.bool_]) -> None:
+        """Add a taker. `numbers`: what it takes on each row, -1: nothing. `is_alone`: bool[n], whether that
+        candidate can be reached from this row only.
+        """
+        self.takers += 1
+        picked = numbers >= 0
+        if not picked.any():
+            return
+        missing = int(numbers.max()) + 1 - len(self._counts)
+        if missing > 0:
+            self._counts = np.concatenate([self._counts, np.zeros(missing + len(self._counts), np.int64)])
+        np.add.at(self._counts, numbers[picked], 1)
+        for number in np.unique(numbers[picked & ~is_alone]).tolist():
+            rows = self._rows.setdefault(number, np.zeros(self._count, dtype=np.bool_))
+            rows |= numbers == number
+
+    def counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each candidate the number of rows on which it is taken."""
+        found = np.zeros(len(numbers), dtype=np.int64)
+        known = numbers < len(self._counts)
+        found[known] = self._counts[numbers[known]]
+        return found
+
+    def rows(self, number: int) -> NDArray[np.bool_] | None:
+        """Return bool[n]: the rows on which a candidate of a group of several nodes is taken; None: none."""
+        return self._rows.get(number)
+
+
 def first_reached(
     candidates: NDArray[np.int64],
     codes: NDArray[np.int64],
     groups: NodeGroups,
     positions: NDArray[np.int64],
-    taken: Sequence[NDArray[np.int64]],
+    taken: Taken,
     count: int,
 ) -> NDArray[np.int64]:
     """Return int64[count]: for each row the first candidate whose group has its node; -1: none.
 
-    `candidates`: ascending numbers; `codes`: their groups. `taken`: for each row the numbers that others have
-    taken, one array per taker.
+    `candidates`: ascending numbers; `codes`: their groups. `taken`: the candidates that others have taken.
     """
     nothing = np.iinfo(np.int64).max
     pick = np.full(count, nothing, dtype=np.int64)
@@ -159,9 +199,7 @@ def first_reached(
         # From the last to the first, so that the first of several candidates of a node remains.
         rows = positions.take(slots[alone])[::-1]
         numbers = candidates[alone][::-1]
-        free = rows >= 0
-        for theirs in taken:
-            free &= theirs.take(rows) != numbers
+        free = (rows >= 0) & (taken.counts(numbers) == 0)
         pick[rows[free]] = numbers[free]
     shared = slots == SEVERAL
     if shared.any():
@@ -169,10 +207,15 @@ def first_reached(
         for code in np.unique(kept_codes).tolist():
             rows = positions.take(groups.slots(code))
             rows = rows[rows >= 0]
+            own = kept_candidates[kept_codes == code]
+            own = own[taken.counts(own) < len(rows)]
             # Each taker has at most one, so one more than the number of takers is enough.
-            for number in kept_candidates[kept_codes == code][: len(taken) + 1].tolist():
+            for number in own[: taken.takers + 1].tolist():
                 free = pick[rows] > number
-                for theirs in taken:
-                    free &= theirs[rows] != number
+                if not free.any():
+                    break
+                theirs = taken.rows(number)
+                if theirs is not None:
+                    free &= ~theirs[rows]
                 pick[rows[free]] = number
     return np.where(pick == nothing, -1, pick)

@@ -26,7 +26,7 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import LiveReservation, PatchResult, PreBindResult, PreFlightResult
 from berth_sdk.signature import wishes
-from berth_sdk.slices import Work, in_slices
+from berth_sdk.slices import Work, done_in_slices, in_slices
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -186,19 +186,24 @@ class VolumeBinding(Plugin):
             open_rows &= ~new
         return scores
 
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status]:
         """Assume the node's volumes for the pod. SKIP when all its claims are bound. ERROR when a volume does
         not exist or has changed meanwhile.
         """
         found: Found | None = next((one for one in state.get(_FOUND, ()) if one.has(node_name)), None)
-        if found is None or all_bound(pod, self._claims):
+        return Status.skip() if found is None else in_slices(self._reserve(state, pod, node_name, found))
+
+    def _reserve(self, state: CycleState, pod: Pod, node_name: str, found: Found) -> Work[Status]:
+        if (yield from all_bound(pod, self._claims)):
             return Status.skip()
-        matches, provisions = found.at(node_name)
+        matches, provisions = yield from found.at(node_name)
+        made = Reservation(node_name)
+        # Unreserve finds what is assumed by now, wherever the work is given up.
+        state.write(_RESERVED, made)
         try:
-            made = self._binder.promise(state.cycle_id, node_name, matches, provisions)
+            yield from self._binder.promise(state.cycle_id, made, matches, provisions)
         except AssumeError as err:
             return Status.error(str(err))
-        state.write(_RESERVED, made)
         state.token = made.token
         return SUCCESS
 
@@ -206,7 +211,7 @@ class VolumeBinding(Plugin):
         """Give back the assumed objects. Written objects stay, and the next attempt uses them."""
         made = self._reservation(state)
         if made is not None:
-            self._binder.give_back(state.cycle_id, made)
+            await done_in_slices(self._binder.give_back(state.cycle_id, made))
 
     def reconcile(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:
         """Restore the assumed objects of these cycles, and drop all others: a new host does not know its
@@ -231,12 +236,12 @@ class VolumeBinding(Plugin):
         made = self._reservation(state)
         if made is None:
             return PreBindResult(SUCCESS)
-        answer = self._binder.write(made, patched)
+        answer = await done_in_slices(self._binder.write(made, patched))
         if answer is None:
-            waited = in_slices(self._binder.wait(made, gone=pod.name if state.pod_deleted else ""))
-            answer = waited if isinstance(waited, PreBindResult) else await waited
+            waiting = self._binder.wait(made, gone=pod.name if state.pod_deleted else "")
+            answer = await done_in_slices(waiting)
         if answer.status.is_success and not answer.patches and answer.ask_again_after_s is None:
-            self._binder.give_back(state.cycle_id, made)
+            await done_in_slices(self._binder.give_back(state.cycle_id, made))
         return answer
 
     def sign_queue(self, pod: Pod) -> Hashable:

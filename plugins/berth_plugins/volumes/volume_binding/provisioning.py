@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from berth_plugins.objects.records import Follower, Key, Late, Records
 from berth_plugins.volumes.records import CSI_CAPACITIES, CSI_DRIVERS, Claim, StorageClass
-from berth_plugins.volumes.volume_binding.groups import NodeGroups, first_reached
+from berth_plugins.volumes.volume_binding.groups import NodeGroups, Taken, first_reached
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NO_NODE: Final = Late.known(NodeSelector())
@@ -163,7 +163,7 @@ class Provisioning:
         least = bisect_left(pools.sizes, claim.requested_nano if self._exact else claim.requested_wrapped)
         numbers = np.flatnonzero(pools.ranks >= least).astype(np.int64)
         codes = pools.groups.take(numbers)
-        return pools.items, first_reached(numbers, codes, self._groups, positions, (), count)
+        return pools.items, first_reached(numbers, codes, self._groups, positions, Taken(count), count)
 
     def _put(self, key: Key) -> None:
         before = self._class_of.pop(key, None)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from berth_plugins.objects.records import Follower, Key
 from berth_plugins.volumes.records import Claim, Volume
 from berth_plugins.volumes.volume_binding.assuming import Assumed
-from berth_plugins.volumes.volume_binding.groups import NodeGroups, first_reached
+from berth_plugins.volumes.volume_binding.groups import NodeGroups, Taken, first_reached
 
 _AVAILABLE: Final = "Available"
 _MORE_GROUPS: Final = 4096
@@ -127,9 +127,9 @@ class ClassVolumes:
         numbers = np.flatnonzero(suits).astype(np.int64) + start
         return numbers, self._groups.take(numbers)
 
-    def group(self, number: int) -> Numbers:
-        """Return int64[1]: the group of one volume."""
-        return self._groups[number : number + 1]
+    def groups_of(self, numbers: Numbers) -> Numbers:
+        """Return the groups of some volumes."""
+        return self._groups.take(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,10 @@ class VolumeIndex:
         return self._classes[name]
 
     def choice(
-        self, claim: Claim, positions: Numbers, taken: list[Numbers], count: int, promised: Promised
+        self, claim: Claim, positions: Numbers, taken: Taken, count: int, promised: Promised
     ) -> tuple[ClassVolumes, Numbers]:
-        """Return for each of `count` rows the number of the volume that the claim would get, -1: none.
+        """Return for each of `count` rows the number of the volume that the claim would get, -1: none, and
+        enter it into `taken`.
 
         A claim with a reserved volume can only get that volume. `taken`: the volumes that other claims of the
         same pod and class would get on each row. `promised`: of `promises`, of the same version.
@@ -191,11 +192,16 @@ class VolumeIndex:
             numbers, codes = numbers[free], codes[free]
         picks = first_reached(numbers, codes, self.groups, positions, taken, count)
         for number in reversed(self._set_aside(claim, found, promised)):
-            own = first_reached(np.array([number]), found.group(number), self.groups, positions, (), count)
-            is_taken = np.zeros(count, dtype=np.bool_)
-            for theirs in taken:
-                is_taken |= theirs == number
+            alone = np.array([number])
+            own = first_reached(alone, found.groups_of(alone), self.groups, positions, Taken(count), count)
+            is_taken = taken.rows(number)
+            if is_taken is None:
+                is_taken = (own == number) & bool(taken.counts(alone)[0])
             picks = np.where(is_taken, picks, own)
+        reached = picks >= 0
+        is_alone = reached.copy()
+        is_alone[reached] = self.groups.single.take(found.groups_of(picks[reached])) >= 0
+        taken.add(picks, is_alone)
         return found, picks
 
     def promises(self) -> Promised:
