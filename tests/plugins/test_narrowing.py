@@ -18,6 +18,9 @@ from berth_sdk.pod import Pod
 from berth_sdk.tables import ObjectStore
 from berth_sdk.testing import make_table
 from berth_sdk.testing.handle import RecordingHandle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tiers import examples
 
 Json = dict[str, Any]
 KINDS = (
@@ -168,6 +171,13 @@ SPREAD_PODS = [
     a_pod(
         "any", topologySpreadConstraints=spread("none", nodeAffinityPolicy="Ignore"), nodeSelector={"x": ""}
     ),
+    a_pod(
+        "either",
+        topologySpreadConstraints=spread(
+            "",
+            labelSelector={"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]},
+        ),
+    ),
     a_pod("unreadable", topologySpreadConstraints=spread("-/-/-")),
 ]
 
@@ -256,3 +266,107 @@ def test_most_pods_that_an_event_does_not_help_are_not_named(name: str) -> None:
     asked = [(event, pod) for event in events for pod in pods if not helps(plugin, event, pod)]
     in_vain = sum(named(plugin, event, pod) for event, pod in asked)
     assert in_vain < 0.6 * len(asked)
+
+
+LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone"]), st.sampled_from(["a", "b"]), max_size=3)
+EXPRESSIONS = st.one_of(
+    st.builds(
+        lambda key, values: {"key": key, "operator": "In", "values": sorted(values)},
+        st.sampled_from(["app", "tier", "zone"]),
+        st.sets(st.sampled_from(["a", "b"]), min_size=1),
+    ),
+    st.sampled_from(
+        [
+            {"key": "app", "operator": "NotIn", "values": ["a"]},
+            {"key": "tier", "operator": "Exists"},
+            {"key": "zone", "operator": "DoesNotExist"},
+            {"key": "-", "operator": "Exists"},
+        ]
+    ),
+)
+SELECTORS = st.one_of(
+    st.none(),
+    st.builds(
+        lambda labels, more: {"matchLabels": labels, "matchExpressions": more},
+        LABELS,
+        st.lists(EXPRESSIONS, max_size=2),
+    ),
+)
+CONSTRAINTS = st.builds(
+    lambda key, selector, affinity, taints: spread(
+        "", key, labelSelector=selector, nodeAffinityPolicy=affinity, nodeTaintsPolicy=taints
+    )[0],
+    st.sampled_from(["zone", "tier"]),
+    SELECTORS,
+    st.sampled_from(["Honor", "Ignore"]),
+    st.sampled_from(["Honor", "Ignore"]),
+)
+REQUESTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "example.com/gpu"]), st.sampled_from(["0", "1", "3"]), max_size=3
+)
+WAITING = st.builds(
+    lambda namespace, labels, constraints, selector, terms, requests, nominated: a_pod(
+        "waiting",
+        namespace,
+        labels=labels,
+        requests=requests,
+        topologySpreadConstraints=constraints,
+        nominated=nominated,
+        **({"nodeSelector": selector} if selector else {}),
+        **({"affinity": affinity(*({"matchExpressions": one} for one in terms))} if terms else {}),
+    ),
+    st.sampled_from(["default", "elsewhere"]),
+    LABELS,
+    st.lists(CONSTRAINTS, min_size=1, max_size=2),
+    LABELS,
+    st.lists(st.lists(EXPRESSIONS, min_size=1, max_size=2), max_size=2),
+    REQUESTS,
+    st.sampled_from(["", "n1"]),
+)
+SOME_NODES = st.builds(
+    lambda labels, taints, cpu, memory, gpus: a_node(labels, taints, cpu=cpu, memory=memory, gpus=gpus),
+    LABELS,
+    st.sampled_from([(), ({"key": "k", "effect": "NoSchedule"},)]),
+    st.sampled_from(["0", "2", "4"]),
+    st.sampled_from(["0", "2", "4"]),
+    st.sampled_from(["0", "2"]),
+)
+SOME_PODS = st.builds(
+    lambda labels, requests, node_name: a_pod("other", labels=labels, requests=requests, nodeName=node_name),
+    LABELS,
+    REQUESTS,
+    st.sampled_from(["n1", ""]),
+)
+
+
+@given(
+    name=st.sampled_from(["NodeResourcesFit", "PodTopologySpread"]),
+    pod=WAITING,
+    states=st.one_of(
+        st.tuples(st.just("Node"), SOME_NODES, SOME_NODES), st.tuples(st.just("Pod"), SOME_PODS, SOME_PODS)
+    ),
+    exact=st.booleans(),
+)
+@settings(max_examples=examples(400), deadline=None)
+def test_no_pod_that_an_event_helps_is_left_out(
+    name: str, pod: Pod, states: tuple[str, EventObject, EventObject], exact: bool
+) -> None:
+    resource, *objects = states
+    plugin = plugin_of(CASES[name][0], {} if exact else {"featureGates": {"ExactQueueingHints": False}})
+    for event in changes(resource, objects):
+        if name == "NodeResourcesFit" and (event.new if resource == "Node" else event.old) is None:
+            continue  # no event of its interest
+        assert named(plugin, event, pod) or not helps(plugin, event, pod), event
+
+
+def test_event_about_labels_that_no_waiting_pod_selects_by_helps_none() -> None:
+    plugin = plugin_of(PodTopologySpread)
+    event = next(
+        one
+        for one in changes("Node", [a_node({"zone": "a"}), a_node({"zone": "a", "x": "1"})])
+        if one.old is not None and one.new is not None and one.old is not one.new
+    )
+    waiting = a_pod("picky", topologySpreadConstraints=spread("web"), nodeSelector={"disk": "ssd"})
+    assert not named(plugin, event, waiting)
+    by_x = a_pod("by x", topologySpreadConstraints=spread("web"), affinity=affinity(term("x", "1")))
+    assert named(plugin, event, by_x)

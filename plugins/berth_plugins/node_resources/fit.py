@@ -381,19 +381,26 @@ def _requests_with_room_from_pod(event: ClusterEvent) -> Concerned:
     freed = {name for name, value in before.items() if value > max(after.requests.get(name, 0), 0)}
 
     def has_room(key: tuple[Sequence[tuple[str, int]], str]) -> bool:
-        return any(value and name in freed for name, value in key[0])
+        for name, amount in key[0]:  # noqa: SIM110 (called for each of ten thousand keys)
+            if name in freed and amount:
+                return True
+        return False
 
     return has_room if freed else ()
 
 
 def _requests_with_room_from_node(event: ClusterEvent) -> Concerned:
     node = as_node(event.new)
-    offered = [(name, node.allocatable.get(name, 0)) for name in PLAIN]
+    offered = {name: max(node.allocatable.get(name, 0), 0) for name in PLAIN}
 
     def has_room(key: tuple[Sequence[tuple[str, int]], str]) -> bool:
-        # Whether a device class provides the other resources is for the hint to find out.
-        requests = dict(key[0])
-        return key[1] == node.name or all(requests.get(name, 0) <= max(most, 0) for name, most in offered)
+        if key[1] == node.name:
+            return True
+        for name, amount in key[0]:  # noqa: SIM110 (as above)
+            # Whether a device class provides the other resources is for the hint to find out.
+            if name in offered and amount > offered[name]:
+                return False
+        return True
 
     return has_room
 

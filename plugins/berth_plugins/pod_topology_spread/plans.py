@@ -18,7 +18,7 @@ from berth_sdk.handle import Handle
 from berth_sdk.node_selectors import RequiredNodeAffinity, many_conditions
 from berth_sdk.pod import OwnerRef, Pod
 from berth_sdk.selected_pods import SelectedPods
-from berth_sdk.selectors import LabelSelector
+from berth_sdk.selectors import LabelSelector, Operator
 from berth_sdk.signature import of_spec
 from berth_sdk.slices import Work, at_once
 
@@ -115,6 +115,19 @@ class Plan:
     def selectors(self) -> Sequence[LabelSelector]:
         """The selectors of the constraints, each once."""
         return tuple(dict.fromkeys(one.selector for one in self.constraints))
+
+    @cached_property
+    def selected_labels(self) -> Sequence[frozenset[tuple[str, str]]]:
+        """For each selector that matches some pod: labels that every pod has that it matches."""
+        return tuple(
+            frozenset(
+                (one.key, next(iter(one.values)))
+                for one in selector.requirements
+                if one.operator is Operator.IN and len(one.values) == 1
+            )
+            for selector in self.selectors
+            if selector.requirements is not None
+        )
 
     @cached_property
     def topology_keys(self) -> frozenset[str]:

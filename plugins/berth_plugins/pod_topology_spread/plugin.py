@@ -9,8 +9,8 @@ Source: `pkg/scheduler/framework/plugins/podtopologyspread` (plugin.go, filterin
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -27,7 +27,7 @@ from berth_sdk.extension_points import (
 from berth_sdk.handle import Handle
 from berth_sdk.needs import Need
 from berth_sdk.node import Node
-from berth_sdk.node_selectors import RequiredNodeAffinity, required_stanza
+from berth_sdk.node_selectors import RequiredNodeAffinity, many_conditions, required_stanza
 from berth_sdk.pod import Pod
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import wishes
@@ -47,6 +47,9 @@ from berth_plugins.pod_topology_spread.score import Preferences
 _SPREAD: Final = "spread"
 _PREFERENCES: Final = "preferences"
 _NO_POD: Final = Pod(name="")
+_MANY_CONDITIONS: Final = 100
+_Key: TypeAlias = tuple[str, Plan, frozenset[str] | None]
+"""A key of `hint_keys`."""
 
 
 class PodTopologySpread(Plugin):
@@ -162,28 +165,39 @@ class PodTopologySpread(Plugin):
         return preferences.normalized(scores, nodes, MAX_NODE_SCORE)
 
     def hint_keys(self, pod: Pod) -> Sequence[Hashable] | None:
-        """Return (namespace, plan, whether the pod selects nodes whose domains count). None for default
-        constraints, which follow from other objects, too. Raises SelectorError for unreadable constraints.
+        """Return (namespace, plan, the labels by which the pod selects nodes whose domains count, or None for
+        unknown ones). None for default constraints, which follow from other objects, too. Raises
+        SelectorError for unreadable constraints.
         """
         spec = spec_of(pod)
         if not spec.get("topologySpreadConstraints"):
             return None
         plan = at_once(self._plans.plan(pod, HARD))
-        selects = bool(spec.get("nodeSelector")) or required_stanza(spec) is not None
-        return ((pod.namespace, plan, selects and any(one.honors_affinity for one in plan.constraints)),)
+        honors = any(one.honors_affinity for one in plan.constraints)
+        return ((pod.namespace, plan, _selecting_labels(spec) if honors else frozenset[str]()),)
 
     def pre_queueing_hint(self, event: ClusterEvent) -> Concerned:
         """Return the plans with a count or a domain that the event may change."""
         if event.resource == "Node":
-            is_update = event.old is not None and event.new is not None
-            return lambda key: (is_update and key[2]) or _node_may_help(event, key[1])
+            return _helped_by_node(event)
         if event.resource != "Pod":
             return None
         pods = [as_pod(one) for one in (event.old, event.new) if one is not None]
         if not all(map(holds_place, pods)):
             return ()
         namespace = pods[0].namespace
-        return lambda key: key[0] == namespace and _pod_may_help(event, _NO_POD, key[1])
+        labels = {item for one in pods for item in one.labels.items()}
+
+        def is_helped(key: _Key) -> bool:
+            if key[0] != namespace:
+                return False
+            # Ten thousand plans are looked at for an event, and few select its pod.
+            for wanted in key[1].selected_labels:
+                if wanted <= labels:
+                    return _pod_may_help(event, _NO_POD, key[1])
+            return False
+
+        return is_helped
 
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if the event may change a count, a domain or the default selector.
@@ -242,6 +256,43 @@ class PodTopologySpread(Plugin):
             made = yield from Preferences.of(plan, nodes)
             preferences = state.get_or_make(_PREFERENCES, lambda: made)
         return preferences
+
+
+def _helped_by_node(event: ClusterEvent) -> Callable[[_Key], bool]:
+    """Return the function that is True for the keys of pods that a node event may help."""
+    moved: frozenset[str] | None = None
+    if event.old is not None and event.new is not None:
+        before, after = as_node(event.old).labels, as_node(event.new).labels
+        keys = before.keys() | after.keys()
+        moved = frozenset(key for key in keys if before.get(key) != after.get(key))
+    # Plans with the same topology keys are judged once: there are few of these, and may be many plans.
+    judged: dict[frozenset[str], bool] = {}
+
+    def is_helped(key: _Key) -> bool:
+        _, plan, selecting = key
+        if moved is not None and (selecting is None or not moved.isdisjoint(selecting)):
+            return True
+        known = judged.get(plan.topology_keys)
+        if known is None:
+            known = judged[plan.topology_keys] = _node_may_help(event, plan)
+        return known
+
+    return is_helped
+
+
+def _selecting_labels(spec: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the labels that decide which nodes a pod selects. None: its terms are too many, or cannot be
+    read.
+    """
+    if many_conditions(spec, _MANY_CONDITIONS):
+        return None
+    affinity = RequiredNodeAffinity.of_spec(spec).affinity
+    if affinity is not None and affinity.errors:
+        return None
+    found = set(spec.get("nodeSelector") or ())
+    for term in (required_stanza(spec) or {}).get("nodeSelectorTerms") or ():
+        found.update(one["key"] for one in term.get("matchExpressions") or ())
+    return frozenset(found)
 
 
 def _selection_changed(event: ClusterEvent, pod: Pod, constraints: Sequence[Constraint]) -> bool:
