@@ -30,6 +30,8 @@ _VALUES = rf"\(\s*(?:{_NAME})?(?:\s*,\s*(?:{_NAME})?)*\s*\)"
 _REQUIREMENT = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:\s*(?:==?|!=)\s*(?:{_NAME})?|\s+(?:in|notin)\s*{_VALUES})?)\s*"
 _SELECTOR = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*")
 """A label selector in Kubernetes' string form."""
+READY_S: float = 5.0
+"""The time for an instance to be ready after a host that had drained it came back."""
 _LARGEST = 16 * 1024 * 1024
 """The largest request that the kit sends."""
 _CYCLE_POINTS = (
@@ -337,6 +339,11 @@ def _configure_unknown_fields(host: Host) -> None:
     "Probe answers the instance_id of the handshake, at once, and becomes ready.",
 )
 def _probe_answer(host: Host) -> None:
+    _becomes_ready(host, host.ends_at - 1.0)
+
+
+def _becomes_ready(host: Host, until_s: float) -> None:
+    """Probe until the instance is ready, at most until `until_s` (monotonic). Raises BrokenError."""
     said = host.handshake().instance_id
     while True:
         answer = host.probe()
@@ -346,7 +353,7 @@ def _probe_answer(host: Host) -> None:
             )
         if answer.ready:
             return
-        if time.monotonic() + 1.0 > host.ends_at:
+        if time.monotonic() > until_s:
             raise BrokenError(f"the instance does not become ready: {answer.message or 'no message'}")
         time.sleep(0.2)
 
@@ -363,7 +370,7 @@ def _probe_other_id(host: Host) -> None:
 @case(
     "drain.answer",
     "core",
-    "Drain answers at once, may be repeated, and a host may attach again afterwards.",
+    "Drain answers at once, may be repeated, and a host may attach again afterwards, to a ready instance.",
 )
 def _drain_answer(host: Host) -> None:
     request = identity.DrainRequest(attachment_id=host.attachment_id, reason="the kit is done with this case")
@@ -371,6 +378,7 @@ def _drain_answer(host: Host) -> None:
     for _ in range(2):
         host.call("Drain", request, 2.0)
     host.attach()
+    _becomes_ready(host, min(host.ends_at - 1.0, time.monotonic() + READY_S * host.target.time_factor))
     _goes_on(host)
 
 

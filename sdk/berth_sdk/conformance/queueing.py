@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -63,6 +64,22 @@ def _pre_enqueue_order(host: Host) -> None:
 
 
 @case(
+    "preEnqueue.changed-pod",
+    "core",
+    "A pod that was rejected and then changed, with the same uid, is let in where a new pod like it is.",
+    declares("PRE_ENQUEUE"),
+)
+def _pre_enqueue_changed(host: Host) -> None:
+    def status(pod: queue_pb2.QueuedPod) -> str:
+        request = queue_request(host, queue_pb2.PreEnqueueRequest, 0)
+        request.pods.append(pod)
+        return checks.reasons(host.call("PreEnqueue", request).statuses[0])
+
+    # A plugin may remember that it has let a pod in.
+    _follows_the_pod(host, "PreEnqueue", status, lambda said: said == "CODE_SUCCESS")
+
+
+@case(
     "preEnqueue.in-time",
     "core",
     "PreEnqueue answers for 256 pods within its deadline: the best of five, after some to warm up.",
@@ -104,6 +121,22 @@ def _sort_keys_order(host: Host) -> None:
         return [key.hex() for key in host.call("SortKeys", request).keys]
 
     _same_in_any_order(host, "SortKeys", keys)
+
+
+@case(
+    "queueSort.changed-pod",
+    "core",
+    "A pod that was changed, with the same uid, gets the key of a new pod like it.",
+    declares("QUEUE_SORT"),
+)
+def _sort_keys_changed(host: Host) -> None:
+    def key(pod: queue_pb2.QueuedPod) -> str:
+        request = queue_request(host, queue_pb2.SortKeysRequest, 0)
+        request.pods.append(pod)
+        keys: Sequence[bytes] = host.call("SortKeys", request).keys
+        return keys[0].hex()
+
+    _follows_the_pod(host, "SortKeys", key, lambda _said: True)
 
 
 @case(
@@ -171,6 +204,50 @@ def _same_in_any_order(
     must_agree(asked, "a pod gets in a batch another answer than alone")
 
 
+def _follows_the_pod(
+    host: Host,
+    rpc: str,
+    ask: Callable[[queue_pb2.QueuedPod], str],
+    counts: Callable[[str], bool],
+) -> None:
+    """Check that a pod which was changed gets what a new pod with the same fields gets.
+
+    `ask` makes the call about one pod. `counts`: whether the answer about the new pod says what the other one
+    must be. Raises BrokenError, and SkippedError if no answer does, or if answers depend on the pod's name.
+    """
+
+    def asked() -> tuple[Answers, Answers]:
+        new: Answers = {}
+        changed: Answers = {}
+        for number, change in enumerate(_CHANGES):
+            twins = [ask(_plain(host)) for _ in range(2)]
+            pod = _plain(host)
+            before = _plain(host)
+            before.summary.CopyFrom(pod.summary)
+            change(before.summary)
+            _complete(host, before)
+            ask(before)
+            if twins[0] == twins[1] and counts(twins[0]):
+                new[f"{rpc}, pod {number}"] = twins[0]
+                changed[f"{rpc}, pod {number}"] = ask(pod)
+        if not new:
+            raise lacking(host, f"{rpc} lets the kit's pod in nowhere, or answers by its name")
+        return new, changed
+
+    must_agree(asked, "a new pod, and one with the same fields that had others before, get different answers")
+
+
+_plain_pods = itertools.count()
+
+
+def _plain(host: Host) -> queue_pb2.QueuedPod:
+    """Return a queued pod that no call had, like every other one but for its name and uid."""
+    made: queue_pb2.QueuedPod = queue_request(host, queue_pb2.PreEnqueueRequest, 1).pods[0]
+    made.summary.CopyFrom(incoming(f"kit-plain-{next(_plain_pods)}", host.target.pod))
+    _complete(host, made)
+    return made
+
+
 def _named(rpc: str, pod: queue_pb2.QueuedPod) -> str:
     return f"{rpc} of {pod.summary.ref.name}"
 
@@ -182,9 +259,14 @@ def _different(host: Host) -> list[queue_pb2.QueuedPod]:
         _CHANGES[number % len(_CHANGES)](queued.summary)
         queued.summary.created_at.seconds += 60 * (7 * number % len(pods))
         queued.added_at.seconds += 60 * (5 * number % len(pods))
-        if queued.HasField("object"):
-            queued.object.CopyFrom(_whole(queued.summary, host.target.pod_manifest))
+        _complete(host, queued)
     return pods
+
+
+def _complete(host: Host, queued: queue_pb2.QueuedPod) -> None:
+    """Bring the object of a queued pod, if it has one, to its summary."""
+    if queued.HasField("object"):
+        queued.object.CopyFrom(_whole(queued.summary, host.target.pod_manifest))
 
 
 def _whole(pod: pb.PodSummary, manifest: str) -> pb.KubeObject:

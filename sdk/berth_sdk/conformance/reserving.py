@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from berth_sdk.conformance import checks
+from berth_sdk.conformance.answers import must_agree
 from berth_sdk.conformance.case import BrokenError, SkippedError, case, declares
 from berth_sdk.conformance.host import PATIENCE_S, CallError, Cycle, Host, skipped
+from berth_sdk.conformance.same import fresh
 from berth_sdk.conformance.timing import answers_in_time
 from berth_sdk.conformance.way import Way, chosen, lacking
 from berth_sdk.conformance.world import World, WorldNode
@@ -22,6 +25,8 @@ TIMES = 10
 _GIVE_BACK_S = 1.0
 """The time for an Unreserve that may fail."""
 AT_ONCE = 4
+_ELSEWHERE = 40
+"""An index that no node of the kit has."""
 reserves = declares("RESERVE")
 takes = declares("RESERVE", "PERMIT")
 
@@ -65,6 +70,35 @@ def _reserve_late(host: Host) -> None:
             f"a Reserve after the Unreserve of its cycle gets {checks.reasons(answer.ctx.status)};"
             " the contract asks for CODE_ERROR"
         )
+
+
+@case(
+    "reserve.index-0",
+    "binding",
+    "Reserve on the node with the index 0 gets the answer that the node gets under another index.",
+    lambda subject: reserves(subject) and subject.is_snapshot,
+)
+def _reserve_index_0(host: Host) -> None:
+    def asked(index: int) -> str:
+        fresh(host)
+        world = host.world
+        world.generation += 1
+        node = world.nodes[index] = replace(world.nodes.pop(0), index=index)
+        world.epoch += 1
+        host.sync([world.full()])
+        way = Way(host)
+        way.to_reserve()
+        if index not in {one.index for one in way.left}:
+            raise lacking(host, f"the plugin rejects the kit's pod on {node.name}")
+        way.cycle.reserved_on = node
+        answer = reserve_again(host, way.cycle)
+        unreserve(host, way.cycle)
+        return checks.reasons(answer.ctx.status)
+
+    must_agree(
+        lambda: ({"Reserve": asked(_ELSEWHERE)}, {"Reserve": asked(0)}),
+        "a node gets another answer under the index 0, which is an index as every other one",
+    )
 
 
 @case(

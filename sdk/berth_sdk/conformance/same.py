@@ -204,6 +204,26 @@ def _summary_alone(host: Host) -> None:
 
 
 @case(
+    "delta.summary-less",
+    "stateful",
+    "A taint, a label and an amount that a node's summary has no more are gone.",
+    judges_by_state,
+)
+def _summary_less(host: Host) -> None:
+    for in_call in (False, True):
+        _agrees_with_full(
+            host,
+            "a delta with a summary that has less than the one before",
+            lambda: host.world.resize(1, tainted=True),
+            lambda: host.world.resize(1, tainted=False),
+            lambda: host.world.resize(3, zone=""),
+            lambda: host.world.resize(0, memory_bytes=0),
+            focus=(1, 3),
+            in_call=in_call,
+        )
+
+
+@case(
     "delta.generation",
     "stateful",
     "A node of which the delta says the generation alone keeps everything.",

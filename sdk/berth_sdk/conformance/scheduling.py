@@ -519,7 +519,7 @@ def scenario_node(
     node = host.world.nodes[index]
     named = {"node_index": index} if host.subject.is_snapshot else {"node_name": node.name}
     made = scheduling.ScenarioNode(**named)
-    made.removed.extend(pb.ObjectRef(namespace="default", name=uid, uid=uid) for uid in removed)
+    made.removed.extend(node.pods[uid].summary.ref for uid in removed)
     made.added.extend(host.world.resident(pod, node.name) for pod in added)
     if identity.DeclaredNeed.KIND_NODE_SUMMARY in host.subject.kinds:
         left = [pod for uid, pod in node.pods.items() if uid not in removed]

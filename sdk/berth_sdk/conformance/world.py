@@ -23,7 +23,7 @@ ALL: Final = frozenset({"name", "summary", "usage", "object", "pods"})
 class Resident:
     """A pod that runs on a node. `more`: what it requests besides, by resource name.
 
-    `name` empty: its name is its uid.
+    `name` empty: a name made of its uid.
     """
 
     uid: str
@@ -43,7 +43,7 @@ class Resident:
     @property
     def summary(self) -> pb.PodSummary:
         """The pod, with all its labels."""
-        ref = pb.ObjectRef(namespace=self.namespace, name=self.name or self.uid, uid=self.uid)
+        ref = pb.ObjectRef(namespace=self.namespace, name=self.name or f"{self.uid}-pod", uid=self.uid)
         non_zero = {"cpu": self.cpu_milli, "memory": self.memory_bytes}
         return pb.PodSummary(
             ref=ref, labels={"app": self.app}, requests=self.requests, non_zero_requests=non_zero
@@ -67,8 +67,9 @@ class WorldNode:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """The allocatable amounts of the node: cpu in milli, memory in bytes."""
-        return {"cpu": self.cpu_milli, "memory": self.memory_bytes, "pods": self.room, **self.more}
+        """The allocatable amounts of the node: cpu in milli, memory in bytes. No key: the node has none."""
+        amounts = {"cpu": self.cpu_milli, "memory": self.memory_bytes, "pods": self.room, **self.more}
+        return {name: amount for name, amount in amounts.items() if amount}
 
     @property
     def free(self) -> dict[str, int]:
@@ -81,8 +82,9 @@ class WorldNode:
 
     @property
     def labels(self) -> dict[str, str]:
-        """All labels."""
-        return {"kubernetes.io/hostname": self.name, "topology.kubernetes.io/zone": self.zone}
+        """All labels. Without a zone, the node has no label for it."""
+        labels = {"kubernetes.io/hostname": self.name, "topology.kubernetes.io/zone": self.zone}
+        return {key: value for key, value in labels.items() if value}
 
 
 # The indices have gaps, and take three bytes of a bitmap. A plain pod (100m, 1Gi) does not fit on the nodes
