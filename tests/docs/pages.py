@@ -23,9 +23,9 @@ from support.places import ROOT
 
 REPOSITORY: Final = ROOT
 DOCS: Final = REPOSITORY / "docs"
-LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "go", "text")
+LANGUAGES: Final = ("python", "sh", "console", "yaml", "json", "toml", "go", "typescript", "text")
 """Known languages of blocks. `go` is for code to compare with, `text` for pictures and quotations; neither is
-run.
+run. `test_other_languages` runs those of `without-the-sdk.md`.
 """
 
 _FENCE: Final = re.compile(r"^(?P<ticks>`{3,})(?P<language>[a-z]*)\s*$")
