@@ -151,8 +151,12 @@ def _leave_out(patch: pytest.MonkeyPatch, world: KeptMachine, part: int) -> None
 def _sign_by(signers: Any, plugin: str, sign: Any) -> None:
     for one in signers.all:
         if one.name == plugin:
-            one.sign = sign
-    signers._others = tuple([one.sign for one in signers.all if not one.of_spec])
+            one.sign = one.sign_rest = sign
+            one.sign_spec = None
+    signers._of_spec = tuple([one for one in signers.all if one.sign_spec is not None])
+    signers._rests.clear()
+    # What was signed for a spec before counts no more.
+    signers._mark = object()
 
 
 # --- what PodTopologySpread and the tables keep -----------------------------------------------------------
