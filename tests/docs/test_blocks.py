@@ -117,7 +117,7 @@ RUN_ELSEWHERE = {
         "berth bench soak --kubeconfig ~/.kube/config"
         ' --api-server-pid "$(pgrep -o kube-apiserver)" --minutes 30\n',
         # tests/bench/life/test_command.py
-        "berth bench life --seed 1 --lives 200\nberth bench life --seed 1 --until-failure\n",
+        "berth bench life --seed 1 --lives 200\nberth bench life --seed 1 --until-failure --shrink\n",
         # tests/bench/faults/test_command.py
         "berth bench faults -o json\nberth bench faults --nodes 1000 --pods 1000 --turns 3 --warm-up 20\n",
         # tests/bench/attach/test_command.py

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 DAYS: Final = 0.02
+_OF_NEW_LIVES: Final = ("seed", "days", "lives", "until_failure", "shrink", "without", "trace")
+"""The options that --replay does not go with."""
 _PATH: Final = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -39,6 +41,13 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     help="Run lives of so many seeds that follow each other. [default: 1; with --until-failure: no limit]",
 )
 @click.option("--until-failure", is_flag=True, help="End after the first life that breaks a law.")
+@click.option("--shrink", is_flag=True, help="Make a life that breaks a law short, and print its command.")
+@click.option(
+    "--without",
+    metavar="KIND[,KIND]",
+    default="",
+    help="Leave out kinds of acts: pods, gang, leave, node, taint, resize, budget, cut, restart.",
+)
 @click.option("--trace", metavar="FILE", type=_PATH, help="Write the trace of one life into this file.")
 @click.option(
     "--replay",
@@ -52,6 +61,8 @@ def life(
     days: float,
     lives: int | None,
     until_failure: bool,
+    shrink: bool,
+    without: str,
     trace: Path | None,
     replay: Path | None,
     output: str,
@@ -65,7 +76,7 @@ def life(
     if trace is not None and (lives or 1) + until_failure > 1:
         raise click.UsageError("--trace is for one life: leave out --lives and --until-failure")
     if replay is not None:
-        others = [name for name in ("seed", "days", "lives", "until_failure", "trace") if _is_typed(name)]
+        others = [name for name in _OF_NEW_LIVES if _is_typed(name)]
         if others:
             option = f"--{others[0].replace('_', '-')}"
             raise click.UsageError(f"--replay takes seed and days from its file: leave out {option}")
@@ -77,12 +88,16 @@ def life(
     # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.life import trace_file
     from berth_bench.life.life import live
+    from berth_bench.life.world import KINDS
 
+    left_out = tuple(kind for kind in without.split(",") if kind)
+    if unknown := [kind for kind in left_out if kind not in KINDS]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(KINDS)}", param_hint="--without")
     results: list[Result] = []
     began_s = time.monotonic()
     seeds = itertools.count(seed) if until_failure and lives is None else range(seed, seed + (lives or 1))
     for number in seeds:
-        result = live(number, days, keeps_trace=trace is not None)
+        result = live(number, days, without=left_out, keeps_trace=trace is not None)
         if trace is not None:
             try:
                 trace_file.write(trace, result)
@@ -90,6 +105,8 @@ def life(
                 fail(f"{trace} cannot be written: {err.strerror}")
         results.append(result)
         _print_life(result, output)
+        if result.broken and shrink:
+            _print_shrunk(result)
         if result.broken and until_failure:
             break
     _print_figures(results, time.monotonic() - began_s)
@@ -113,7 +130,7 @@ def _replay(path: Path, output: str) -> None:
     except trace_file.TraceFileError as err:
         fail(str(err))
     began_s = time.monotonic()
-    result = live(recorded.seed, recorded.days)
+    result = live(recorded.seed, recorded.days, without=recorded.without)
     _print_life(result, output)
     _print_figures([result], time.monotonic() - began_s)
     if differs := trace_file.difference(recorded, result):
@@ -139,10 +156,27 @@ def _print_life(result: Result, output: str) -> None:
     sys.stdout.flush()
     if result.broken:
         click.echo(
-            f"berth bench life: seed {result.seed}: {result.broken}\n"
-            f"play it again: berth bench life --seed {result.seed} --days {result.days:g}",
+            f"berth bench life: seed {result.seed}: {result.broken}\nplay it again: {_command_of(result)}",
             err=True,
         )
+
+
+def _command_of(result: Result) -> str:
+    without = f" --without {','.join(result.without)}" if result.without else ""
+    return f"berth bench life --seed {result.seed} --days {result.days!r}{without}"
+
+
+def _print_shrunk(failing: Result) -> None:
+    from berth_bench.life.life import live
+    from berth_bench.life.shrink import shrunk
+    from berth_bench.life.world import KINDS
+
+    def run(days: float, without: frozenset[str]) -> Result:
+        return live(failing.seed, days, without=without, keeps_trace=False)
+
+    shorter = shrunk(failing, KINDS, run)
+    lines = f"{shorter.trace_lines} lines of trace instead of {failing.trace_lines}"
+    click.echo(f"{lines}: {_command_of(shorter)}", err=True)
 
 
 def _print_figures(results: list[Result], took_s: float) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 import traceback
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +64,8 @@ profiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One life. `broken`: the law that did not hold, with its objects; "" if all held. `hours`: virtual ones,
-    `cpu_s`: real seconds of CPU. `lines`: of the trace; empty if they were not kept.
+    `cpu_s`: real seconds of CPU. `without`: the kinds of acts that were left out. `lines`: of the trace;
+    empty if they were not kept.
     """
 
     seed: int
@@ -78,13 +80,20 @@ class Result:
     trace_lines: int
     trace_sha256: str
     cpu_s: float
+    without: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+
+    @property
+    def law(self) -> str:
+        """The law that was broken, without its objects; "" if all held."""
+        return self.broken.partition(":")[0]
 
     def as_json(self) -> dict[str, Any]:
         """Return what is the same for the same seed and commit."""
         return {
             "seed": self.seed,
             "days": self.days,
+            **({"without": list(self.without)} if self.without else {}),
             "mood": self.mood,
             "broken": self.broken,
             "virtualHours": round(self.hours, 3),
@@ -97,8 +106,11 @@ class Result:
         }
 
 
-def live(seed: int, days: float, *, keeps_trace: bool = True) -> Result:
-    """Run the life of a seed, for so many virtual days and until the world is calm."""
+def live(seed: int, days: float, *, without: Collection[str] = (), keeps_trace: bool = True) -> Result:
+    """Run the life of a seed, for so many virtual days and until the world is calm.
+
+    `without`: kinds of acts (`world.KINDS`) to leave out; the others happen at the same times.
+    """
     chance = random.Random(seed)
     weights = Weights.drawn(chance)
     of_process = random.Random(chance.random())
@@ -107,7 +119,7 @@ def live(seed: int, days: float, *, keeps_trace: bool = True) -> Result:
     lives: list[_Life] = []
 
     async def main(clocks: VirtualClocks) -> str:
-        life = _Life(seed, days, weights, chance, clocks, keeps_trace=keeps_trace)
+        life = _Life(seed, days, weights, chance, clocks, without, keeps_trace=keeps_trace)
         lives.append(life)
         return await life.run()
 
@@ -132,6 +144,7 @@ def live(seed: int, days: float, *, keeps_trace: bool = True) -> Result:
         trace_lines=life.trace.count,
         trace_sha256=life.trace.digest,
         cpu_s=time.process_time() - began_s,
+        without=tuple(sorted(without)),
         lines=tuple(life.trace.lines),
     )
 
@@ -153,6 +166,7 @@ class _Life:
         weights: Weights,
         chance: random.Random,
         clocks: VirtualClocks,
+        without: Collection[str],
         *,
         keeps_trace: bool,
     ) -> None:
@@ -161,7 +175,8 @@ class _Life:
         self._weights = weights
         self._clocks = clocks
         self.trace = Trace(clocks.monotonic_s, keeps=keeps_trace)
-        self.trace.add(f"life {seed} of {days:g} days {weights}")
+        left_out = f" without {', '.join(sorted(without))}" if without else ""
+        self.trace.add(f"life {seed} of {days!r} days{left_out} {weights}")
         self._server = ApiServer(clocks)
         self._port_chance = random.Random(chance.random())
         kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
@@ -175,6 +190,7 @@ class _Life:
             self.trace,
             lambda: self._port,
             self._restart,
+            without,
         )
         self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
         self.world.leaves = self.laws.account.leaves

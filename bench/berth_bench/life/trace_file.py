@@ -22,6 +22,7 @@ class Recorded:
 
     seed: int
     days: float
+    without: tuple[str, ...]
     lines: tuple[str, ...]
 
 
@@ -35,7 +36,7 @@ def read(path: Path) -> Recorded:
     try:
         first, *lines = path.read_text(encoding="utf-8").splitlines()
         head = json.loads(first)
-        return Recorded(int(head["seed"]), float(head["days"]), tuple(lines))
+        return Recorded(int(head["seed"]), float(head["days"]), tuple(head.get("without", ())), tuple(lines))
     except (ValueError, KeyError, TypeError) as err:
         raise TraceFileError(
             f"{path} is not the trace of a life ({err}): write one with `berth bench life --trace {path}`"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ _COLLECTED_S: Final = 20.0
 _SPARE_CPU: Final = 64
 _SPARE_EACH: Final = 2
 """Nodes for each zone that come when the world is calm, with room for every pod."""
+
+KINDS: Final = ("pods", "gang", "leave", "node", "taint", "resize", "budget", "cut", "restart")
+"""The kinds of acts."""
 
 Restart = Callable[[bool], Awaitable[None]]
 """Replaces the host; True: the host before has lost the lead, and writes nothing any more."""
@@ -71,8 +74,9 @@ class World:
         trace: Trace,
         port: Callable[[], FaultyCluster],
         restart: Restart,
+        without: Collection[str] = (),
     ) -> None:
-        """`port`: returns the current host's port."""
+        """`port`: returns the current host's port. `without`: kinds of acts that do not happen."""
         self.acts: Counter[str] = Counter()
         self.gangs: dict[str, Gang] = {}
         self._server = server
@@ -83,6 +87,7 @@ class World:
         """Called with a pod's name before the world deletes the pod."""
         self._port = port
         self._restart = restart
+        self._without = without
         self._count = 0
         self._is_cut = False
 
@@ -116,7 +121,10 @@ class World:
         )
         async with asyncio.TaskGroup() as group:
             for name, gap_s, act in acts:
-                group.create_task(self._repeat(name, gap_s, act, random.Random(self._chance.random())))
+                # Drawn also for a kind that is left out: the others then act at the same times.
+                own = random.Random(self._chance.random())
+                if name not in self._without:
+                    group.create_task(self._repeat(name, gap_s, act, own))
             group.create_task(self._collect_garbage())
 
     def calm_down(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ class Drawn:
         self._broken_from = broken_from
         monkeypatch.setattr(lives, "live", self)
 
-    def __call__(self, seed: int, days: float, **more: Any) -> Result:
+    def __call__(self, seed: int, days: float, without: Collection[str] = (), **more: Any) -> Result:
         self.seeds.append(seed)
         broken = "pods disappeared" if seed >= self._broken_from else ""
         return Result(
@@ -44,6 +46,7 @@ class Drawn:
             trace_lines=1,
             trace_sha256="ab",
             cpu_s=0.5,
+            without=tuple(sorted(without)),
             lines=("0.000000 a",),
         )
 
@@ -92,9 +95,23 @@ def test_lives_limits_until_failure_and_without_it_all_run(monkeypatch: pytest.M
     assert drawn.seeds == [0, 1, 2]
 
 
+def test_broken_life_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Drawn(monkeypatch, broken_from=4)
+    result = ran("--seed", "4", "--shrink", "--without", "taint")
+    assert result.exit_code == 1
+    assert len(drawn.seeds) > 9
+    assert set(drawn.seeds) == {4}
+    kinds = "budget,cut,gang,leave,node,pods,resize,restart,taint"
+    found = re.search(r"instead of 1: berth bench life --seed 4 --days (\S+) --without (\S+)", result.stderr)
+    assert found is not None
+    assert float(found[1]) < 0.001
+    assert found[2] == kinds
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--without", "taint,storms"), "'storms' is none of pods, gang, leave"),
         (("--trace", "f", "--lives", "2"), "--trace is for one life"),
         (("--trace", "f", "--until-failure"), "--trace is for one life"),
         (("--replay", "f", "--seed", "1"), "leave out --seed"),

@@ -22,6 +22,7 @@ RESULT = Result(
     trace_lines=2,
     trace_sha256="ab",
     cpu_s=1.0,
+    without=("taint",),
     lines=("0.000000 one", "1.000000 two"),
 )
 
@@ -30,7 +31,7 @@ def test_file_that_was_written_is_read_with_seed_days_and_lines(tmp_path: Path) 
     file = tmp_path / "trace"
     write(file, RESULT)
     found = read(file)
-    assert (found.seed, found.days, found.lines) == (7, 0.5, RESULT.lines)
+    assert (found.seed, found.days, found.without, found.lines) == (7, 0.5, ("taint",), RESULT.lines)
     assert difference(found, RESULT) == ""
 
 
