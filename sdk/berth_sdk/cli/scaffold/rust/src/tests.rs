@@ -33,7 +33,10 @@ fn code(ctx: Option<ReplyContext>) -> Code {
 //[/]
 /// Return a plugin that a host has attached.
 fn attached() -> SamplePlugin {
-    SamplePlugin { attachments: Arc::new(Attachments::attached("here", NAME, "default-scheduler")), ..Default::default() }
+    SamplePlugin {
+        attachments: Arc::new(Attachments::attached("here", NAME, "default-scheduler")),
+        ..Default::default()
+    }
 }
 
 #[test]
