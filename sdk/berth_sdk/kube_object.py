@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from berth_sdk.errors import ObjectError
 from berth_sdk.json.objects import finish, object_steps
@@ -48,7 +48,8 @@ def object_ref(name: str, namespace: str, uid: str, resource_version: str) -> Ob
     draft.uid = uid
     draft.resource_version = resource_version
     draft.__class__ = ObjectRef
-    return cast("ObjectRef", draft)
+    made: ObjectRef = draft
+    return made
 
 
 class KubeObject:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from berth_sdk.errors import ObjectError, shown
 from berth_sdk.kube_object import KubeObject, ObjectRef, object_ref
@@ -187,7 +187,7 @@ class Pod:
             draft._pod_affinity = _NOT_READ
             draft._volumes = draft._claims_made = draft._summary = None
             draft.__class__ = Pod
-            known = cast("Pod", draft)
+            known = draft
             object.__setattr__(self, "_summary", known)
         return known
 
@@ -208,7 +208,8 @@ class Pod:
             draft._claims_made = None
         draft._summary = None
         draft.__class__ = Pod
-        return cast("Pod", draft)
+        made: Pod = draft
+        return made
 
     def bare(self, absent: Callable[[str], Any]) -> Pod:
         """Return a pod with only name, namespace, uid and resource version. `absent`: makes the stand-in for
@@ -220,7 +221,8 @@ class Pod:
         draft._pod_affinity = _NOT_READ
         draft._volumes = draft._claims_made = draft._summary = draft.shared_spec = draft._signature = None
         draft.__class__ = Pod
-        return cast("Pod", draft)
+        made: Pod = draft
+        return made
 
     def on_node(self, node_name: str) -> Pod:
         """Return this pod as it will be after its binding to `node_name`."""
@@ -228,7 +230,8 @@ class Pod:
         bound.node_name = node_name
         bound._summary = None
         bound.__class__ = Pod
-        return cast("Pod", bound)
+        made: Pod = bound
+        return made
 
     def sibling(
         self,
@@ -251,7 +254,8 @@ class Pod:
         pod.object = item
         pod._summary = None
         pod.__class__ = Pod
-        return cast("Pod", pod)
+        made: Pod = pod
+        return made
 
     @staticmethod
     def long_parts(raw: Any) -> Work[Any] | None:
@@ -344,7 +348,8 @@ class Pod:
             pod._claims_made = _claims_made(status.get("resourceClaimStatuses"))
             pod._summary = None
             pod.__class__ = Pod
-            return cast("Pod", pod)
+            made: Pod = pod
+            return made
         except (AttributeError, TypeError, KeyError) as err:
             # A list in place of a map, or a number in place of a string.
             raise ObjectError("", f"not a Pod: {err}") from err

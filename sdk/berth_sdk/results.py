@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -277,7 +277,8 @@ def queued_pod(
     draft.group = group
     draft._summary = None
     draft.__class__ = QueuedPod
-    return cast("QueuedPod", draft)
+    made: QueuedPod = draft
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

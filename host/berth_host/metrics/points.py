@@ -50,7 +50,7 @@ class TakingPart:
     A pod adds to one set. With `Counters`, each pod would add to a dozen plugins.
     """
 
-    __slots__ = ("_counts", "_folded", "_point", "_profile")
+    __slots__ = ("_counts", "_folded", "_last", "_point", "_profile")
 
     def __init__(self, point: str, profile: str) -> None:
         self._point = point
@@ -58,16 +58,23 @@ class TakingPart:
         # By the identity of the tuple, which callers share between pods. The entry keeps the tuple alive, so
         # that no other tuple gets its identity.
         self._counts: dict[int, list[Any]] = {}
+        self._last: list[Any] | None = None
+        """The entry of the last attempt, which the next one mostly has, too."""
         self._folded: Counter[str] = Counter()
 
     def count(self, plugins: Sequence[Named]) -> None:
         """Count one attempt in which all of `plugins` took part."""
+        entry = self._last
+        if entry is not None and entry[0] is plugins:
+            entry[1] += 1
+            return
         entry = self._counts.get(id(plugins))
         if entry is None:
             if len(self._counts) >= _MOST_SETS:
                 self._fold()
             entry = self._counts[id(plugins)] = [plugins, 0]
         entry[1] += 1
+        self._last = entry
 
     def left_out(self, plugin: str) -> None:
         """Subtract one attempt of `plugin`, which was counted and then had nothing to do."""
@@ -77,6 +84,7 @@ class TakingPart:
         """Drop all counts."""
         self._counts.clear()
         self._folded.clear()
+        self._last = None
 
     def values(self) -> Iterator[tuple[Labels, float]]:
         """Yield the labels (extension point, plugin, profile), and the number of attempts."""
@@ -90,6 +98,7 @@ class TakingPart:
             for plugin in plugins:
                 self._folded[plugin.name] += count
         self._counts.clear()
+        self._last = None
 
 
 class CallSampler:

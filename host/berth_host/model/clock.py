@@ -64,13 +64,11 @@ async def sleep(clock: Clock, duration_s: float, done: asyncio.Future[None] | No
 class RealClock:
     """The machine's clocks, with the timers of the running event loop."""
 
-    def now_s(self) -> float:
-        """Return the time in Unix seconds."""
-        return wall_s()
-
-    def monotonic_s(self) -> float:
-        """Return the loop's monotonic time (time.monotonic)."""
-        return monotonic_s()
+    # The functions themselves: every pod reads the clocks several times.
+    now_s = staticmethod(wall_s)
+    """Returns the time in Unix seconds."""
+    monotonic_s = staticmethod(monotonic_s)
+    """Returns the loop's monotonic time (time.monotonic)."""
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
         """Set a timer of the running loop."""

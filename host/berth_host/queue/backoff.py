@@ -96,6 +96,8 @@ class BackoffQueue:
 
     def remove(self, key: str) -> QueuedEntity | None:
         """Remove and return a pod; None if it is not here."""
+        if not (self._rejected.by_key or self._failed.by_key):
+            return None
         return self._rejected.remove(key) or self._failed.remove(key)
 
     def pop_early(self) -> QueuedEntity | None:

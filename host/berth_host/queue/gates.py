@@ -177,9 +177,9 @@ class Gates:
                 self._seams.observer.pod_rejected(info.gating_plugin, info.pod.scheduler_name)
                 self._tell(info, same.code, started_s)
                 return None
-        shown = self._shown(info, entity)
-        for name in _order(gates, info.gating_plugin):
-            if known.passed and (info.uid, name) in known.passed:
+        shown, uid, gating = self._shown(info, entity), info.uid, info.gating_plugin
+        for name in gates if gating not in gates else _order(gates, gating):
+            if known.passed and (uid, name) in known.passed:
                 continue
             if known.stands and profile is not None and name in profile.served:
                 continue
@@ -192,12 +192,13 @@ class Gates:
                 return question
             if alike is not None:
                 answers[alike] = status
-            if not status.is_success:
+            if status.code is not Code.SUCCESS:
                 self._reject(info, name, status)
                 self._tell(info, status.code, started_s)
                 return None
-            info.passed_gate(name, status)
-            open_ones.append((info.uid, name))
+            if status.reasons or info.entered_without:
+                info.passed_gate(name, status)
+            open_ones.append((uid, name))
         if gates:
             self._tell(info, Code.SUCCESS, started_s)
         if info.gating_plugin:
@@ -366,6 +367,5 @@ def _is_uid(found: object, uid: str) -> bool:
 
 
 def _order(gates: Mapping[str, Gate], gating: str) -> Iterable[str]:
-    if gating not in gates:
-        return gates
+    """Return the names of the gates with the one that is closed first."""
     return (gating, *(name for name in gates if name != gating))

@@ -30,49 +30,55 @@ class KeyedHeap(Generic[T]):
 
     def __init__(self) -> None:
         self._heap: list[tuple[Any, int, _Entry[T]]] = []
-        self._entries: dict[str, _Entry[T]] = {}
+        self.by_key: dict[str, _Entry[T]] = {}
+        """The entries in the heap that are alive; for others to read whether there are any."""
         self._sequence = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.by_key)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._entries
+        return key in self.by_key
 
     def push(self, key: str, order: Any, item: T) -> None:
         """Add an item; replace the one with the same key, if there is one."""
-        self.remove(key)
-        entry = self._entries[key] = _Entry(key, item)
+        if key in self.by_key:
+            self.remove(key)
+        entry = self.by_key[key] = _Entry(key, item)
         heapq.heappush(self._heap, (order, next(self._sequence), entry))
 
     def get(self, key: str) -> T | None:
         """Return the item with this key, or None."""
-        entry = self._entries.get(key)
+        entry = self.by_key.get(key)
         return None if entry is None else entry.item
 
     def remove(self, key: str) -> T | None:
         """Remove and return the item with this key; None if there is none."""
-        entry = self._entries.pop(key, None)
+        entry = self.by_key.pop(key, None)
         if entry is None:
             return None
         entry.live = False
-        if len(self._heap) > 2 * len(self._entries) + _MIN_DEAD:
+        if len(self._heap) > 2 * len(self.by_key) + _MIN_DEAD:
             self._heap = [item for item in self._heap if item[2].live]
             heapq.heapify(self._heap)
         return entry.item
 
     def peek(self) -> T | None:
         """Return the first item, or None."""
-        self._drop_dead()
+        if not self._heap:
+            return None
+        if not self._heap[0][2].live:
+            self._drop_dead()
         return self._heap[0][2].item if self._heap else None
 
     def pop(self) -> T | None:
         """Remove and return the first item; None if there is none."""
-        self._drop_dead()
+        if self._heap and not self._heap[0][2].live:
+            self._drop_dead()
         if not self._heap:
             return None
         _, _, entry = heapq.heappop(self._heap)
-        del self._entries[entry.key]
+        del self.by_key[entry.key]
         return entry.item
 
     def __iter__(self) -> Iterator[T]:

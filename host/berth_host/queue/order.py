@@ -87,6 +87,8 @@ class PodOrder:
 
     def forget(self, info: QueuedEntity) -> None:
         """Drop the question about a pod that left the queue; a late answer is ignored."""
+        if not (self._open or self._keyless):
+            return
         uid = info.uid
         self._open.pop(uid, None)
         self._keyless.pop(uid, None)
@@ -116,17 +118,18 @@ class PodOrder:
         sort, number = self._sort, next(self._arrivals)
         if sort.sort_key is None and sort.less is None:
             return _by_priority(_FALLBACK, info, number)
-        pod = info.as_queued_pod(victims_pending=info.uid in self._evicting)
+        uid = info.uid
+        pod = info.as_queued_pod(victims_pending=uid in self._evicting)
         if sort.sort_key is None:
             return (_KEYED, LessKey(pod, self._less), info.timestamp_us, number)
-        question = SortKeyQuestion(pod, info.uid)
+        question = SortKeyQuestion(pod, uid)
         try:
             key = sort.sort_key(question)
         except Exception as err:  # noqa: BLE001  # A plugin's error must not lose the pod.
             self._observer.plugin_raised(sort.plugin, "SortKey", err)
             return self._key_or_fallback(info, b"", number)
         if key is DEFERRED:
-            self._open[info.uid] = (question, info, number)
+            self._open[uid] = (question, info, number)
             self._last_asked = number
             return _by_priority(_AWAITED, info, number)
         return self._key_or_fallback(info, key, number)

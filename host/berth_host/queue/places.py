@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from typing import Final
 
 from berth_sdk.pod import Pod
 
@@ -37,6 +38,10 @@ class Place(Enum):
     ACTIVE = "active"
     BACKOFF = "backoff"
     POOL = "unschedulable"
+
+
+_ACTIVE: Final = Place.ACTIVE.value
+"""Read once: every new pod needs it."""
 
 
 class Places:
@@ -205,7 +210,7 @@ class Places:
     def _to_active(self, info: QueuedEntity, label: str, *, counts: bool = True) -> None:
         now_us = self._now_us()
         info.entered_active(now_us)
-        info.note(now_us, Place.ACTIVE.value, label)
+        info.note(now_us, _ACTIVE, label)
         key = info.key
         self.pool.remove(key)
         self.backoff.remove(key)
@@ -244,6 +249,7 @@ class Places:
         kube-scheduler counts the pods each time, and the entity only if it is new or did not come into the
         place that its strategy meant.
         """
-        self._observer.pod_entered(place.value, label, len(info.pods()))
+        queue = place.value
+        self._observer.pod_entered(queue, label, len(info.pods()))
         if counts:
-            self._observer.entity_entered(place.value, label, info.type)
+            self._observer.entity_entered(queue, label, info.type)

@@ -24,7 +24,6 @@ Source: kube-scheduler `backend/queue/scheduling_queue.go`, v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
 
 from berth_sdk.events import ActionType
 from berth_sdk.pod import Pod
@@ -201,12 +200,13 @@ class SchedulingQueue:
         The pod, or each member of the group, is then in flight. Members that are given back, and new ones,
         are kept until `group_attempted` ends the group's cycle.
         """
-        early = not len(self.places.active)
+        early = not self.places.active.by_key
         entity = self.places.pop()
         if entity is None:
             return None
         self._requests.failed_on.forget(entity.key)
-        for info in list(entity.pods()):
+        pods = entity.pods()
+        for info in tuple(pods):
             if info.uid not in self.in_flight:
                 continue
             # Two attempts at once could bind the pod twice. The running one requeues the pod if it fails.
@@ -214,21 +214,22 @@ class SchedulingQueue:
             if not isinstance(entity, QueuedGroupInfo):
                 return None
             entity.remove(info)
-        if not entity.pods():
+            pods = entity.pods()
+        if not pods:
             return None
         if early:
             self.places.entered(Place.ACTIVE, events.POP_FROM_BACKOFF, entity)
         entity.count_attempt()
         self.scheduling_cycle += 1
         now_us = self._now_us()
-        for info in entity.pods():
+        for info in pods:
             info.note(now_us, TRIED, str(info.attempts))
             self.in_flight.start(info)
         if isinstance(entity, QueuedGroupInfo):
             self.groups.popped(entity)
             self.nominator.popped(info.uid for info in entity.pods())
             return entity
-        return cast("QueuedPodInfo", entity)
+        return entity  # type: ignore[return-value]  # an entity is a group or a pod
 
     def done(self, uid: str) -> None:
         """End a pod's attempt, or the part in which it may requeue the pod: stop keeping events for it."""
@@ -528,4 +529,4 @@ class SchedulingQueue:
     @property
     def _has_candidates(self) -> bool:
         """True if a pod could be popped after its sort key arrives."""
-        return bool(len(self.places.active) or self.places.backoff.poppable_count)
+        return bool(self.places.active.by_key or self.places.backoff.poppable_count)

@@ -135,7 +135,9 @@ class PluginRelay:
                 if then is not None:
                     answer = then(terms.check, answer)
                 if not call.pure and cycle is not None:
-                    terms.check.token(call, cycle.state(self._name).token)
+                    part = cycle.parts.get(self._name)
+                    if part is not None and part.state is not None:
+                        terms.check.token(call, part.state.token)
             else:
                 answer = await self._ask_served(call, terms, cycle, args, then)
         except PluginNotAskedError as failure:

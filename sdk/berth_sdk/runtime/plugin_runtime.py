@@ -45,6 +45,7 @@ from berth_sdk.runtime.declared import Declared, DeclaredHandle
 from berth_sdk.runtime.descriptor import EARLY, Descriptor, describe, describe_instance
 from berth_sdk.runtime.group_runtime import GroupRuntime
 from berth_sdk.scenarios import Scenarios
+from berth_sdk.sort_keys import MAX_KEY_BYTES
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
 
@@ -75,6 +76,8 @@ class PluginRuntime(GroupRuntime):
         self._methods = self._declared.methods(
             {method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))}
         )
+        # The methods about every pod of the queue.
+        self._gate, self._key = self._methods.get("pre_enqueue"), self._methods.get("sort_key")
         self.follows = self._what_answers_follow_from(handle)
         self.sign_queue: Callable[[Pod], Hashable] | None = None
         """Returns the key of pods that get the same answers at PreEnqueue and from the hint; None: no key."""
@@ -93,7 +96,7 @@ class PluginRuntime(GroupRuntime):
 
     def pre_enqueue(self, pod: QueuedPod) -> Answer[Status]:
         """Return the answer of PreEnqueue; success for a plugin without the point."""
-        ask = self._methods.get("pre_enqueue")
+        ask = self._gate
         if ask is None:
             return SUCCESS
         answer = ask(pod)
@@ -107,9 +110,13 @@ class PluginRuntime(GroupRuntime):
 
     def sort_key(self, pod: QueuedPod) -> Answer[bytes]:
         """Return the sort key of a pod; empty for a plugin that has only `less`."""
-        if not self._has("sort_key"):
+        ask = self._key
+        if ask is None:
             return b""
-        return self._ask("sort_key", self._read.sort_key, pod)
+        answer = ask(pod)
+        if type(answer) is bytes and len(answer) <= MAX_KEY_BYTES:  # nearly always, for every pod
+            return answer
+        return _read_later(self._read.sort_key, answer) if must_wait(answer) else self._read.sort_key(answer)
 
     def less(self, first: QueuedPod, second: QueuedPod) -> bool:
         """Return True if `first` comes before `second`. For in-process plugins only."""

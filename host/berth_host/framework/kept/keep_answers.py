@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Coroutine, Hashable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from berth_sdk.cycle_state import CycleState
@@ -627,7 +627,7 @@ _LASTING: Final = (NoConcern.CYCLE, NoConcern.NEUTRAL)
 
 def _begun(cycle: Cycle) -> KeptForPod | None:
     # `Cycle` is below this package, so it does not name the class that `KeepAnswers.pre_filter` puts there.
-    return cast("KeptForPod | None", cycle.kept)
+    return cycle.kept  # type: ignore[return-value]
 
 
 def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
