@@ -264,9 +264,12 @@ class Pod:
 
         `raw`: the object as parsed JSON; `from_object` reports what is malformed.
         """
-        if not isinstance(raw, _MAPS) or not isinstance(spec := raw.get("spec"), _MAPS):
+        if type(raw) is not dict and not isinstance(raw, _MAPS):
             return None
-        if not _has_many_containers(spec) and not PodAffinity.is_long(spec):
+        spec = raw.get("spec")
+        if type(spec) is not dict and not isinstance(spec, _MAPS):
+            return None
+        if not _has_many_containers(spec) and not ("affinity" in spec and PodAffinity.is_long(spec)):
             return None
         metadata = raw.get("metadata")
         namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
@@ -307,21 +310,23 @@ class Pod:
                 reads=reads,
             )
             requests = read.requests
-            volumes = items(spec, "volumes")
+            volumes = items(spec, "volumes") if "volumes" in spec else ()
             pod = _Draft()
             pod.name = name = metadata.get("name") or ""
             pod.namespace = namespace = metadata.get("namespace") or "default"
             pod.uid = metadata.get("uid") or ""
             pod.resource_version = metadata.get("resourceVersion") or ""
             pod.labels = strings(metadata, "metadata", "labels")
-            pod.annotations = strings(metadata, "metadata", "annotations")
+            pod.annotations = (
+                strings(metadata, "metadata", "annotations") if "annotations" in metadata else {}
+            )
             pod.priority = read.priority
             pod.requests = requests.requests
             pod.non_zero_requests = requests.non_zero
             pod.score_requests = requests.score
             pod.node_selector = read.node_selector
             pod.tolerations = read.tolerations
-            pod.owner = _controller(metadata)
+            pod.owner = _controller(metadata) if "ownerReferences" in metadata else None
             pod.scheduler_name = read.scheduler_name
             pod.node_name = node_name
             pod.nominated_node = status.get("nominatedNodeName") or ""
@@ -332,7 +337,8 @@ class Pod:
             pod.never_preempts = read.never_preempts
             pod.terminating = metadata.get("deletionTimestamp") is not None
             pod.created_at_s = timestamp(metadata.get("creationTimestamp"))
-            pod.started_at_s = timestamp(status.get("startTime"))
+            started = status.get("startTime")
+            pod.started_at_s = timestamp(started) if started else None
             group = _scheduling_group(spec) if "schedulingGroup" in spec else ""
             if not groups:
                 group = ""
@@ -343,9 +349,10 @@ class Pod:
             pod._signature = None
             pod.shared_spec = read
             # Read these now, while the object is parsed: for a pod on a node the host keeps only the bytes.
-            pod._pod_affinity = PodAffinity.of_spec(spec, namespace)
+            pod._pod_affinity = PodAffinity.of_spec(spec, namespace) if "affinity" in spec else None
             pod._volumes = volumes_of(spec, name) if volumes else ()
-            pod._claims_made = _claims_made(status.get("resourceClaimStatuses"))
+            claims_made = status.get("resourceClaimStatuses")
+            pod._claims_made = _claims_made(claims_made) if claims_made else ()
             pod._summary = None
             pod.__class__ = Pod
             made: Pod = pod
@@ -364,16 +371,26 @@ def _scheduling_group(spec: Mapping[str, Any]) -> str:
 
 def _has_many_containers(spec: Mapping[str, Any]) -> bool:
     """Return True if a spec, which may be malformed, has more than MANY containers, or ports of one."""
-    for listed in (spec.get("containers"), spec.get("initContainers")):
-        if not isinstance(listed, list):
-            continue
-        if len(listed) > MANY:
-            return True
-        for one in listed:
-            ports = one.get("ports") if isinstance(one, _MAPS) else None
-            if isinstance(ports, list) and len(ports) > MANY:
-                return True
-    return False
+    containers, first = spec.get("containers"), spec.get("initContainers")
+    if first is not None and _are_many(first):
+        return True
+    if type(containers) is list and len(containers) == 1 and type(one := containers[0]) is dict:
+        # Nearly all pods: without a call more.
+        return "ports" in one and _are_many_ports(one["ports"])
+    return _are_many(containers)
+
+
+def _are_many(listed: Any) -> bool:
+    """Return True for a list of more than MANY containers, or one of which has so many ports."""
+    if not isinstance(listed, list):
+        return False
+    if len(listed) > MANY:
+        return True
+    return any(_are_many_ports(one.get("ports")) for one in listed if isinstance(one, _MAPS))
+
+
+def _are_many_ports(ports: Any) -> bool:
+    return isinstance(ports, list) and len(ports) > MANY
 
 
 def _read_ahead(spec: Mapping[str, Any], namespace: str) -> Work[Any]:

@@ -53,10 +53,10 @@ def is_token_volume(volume: Mapping[str, Any]) -> bool:
     The API server's admission gives each pod such a volume, with a random name. It does not limit where the
     pod can run, but would make all pods different. Any user may give this name to a volume of another kind.
     """
-    name = volume.get("name")
-    if not isinstance(name, str) or not name.startswith(_TOKEN_VOLUME):
+    if "projected" not in volume or len(volume) != 2:
         return False
-    return "projected" in volume and len(volume) == 2
+    name = volume.get("name")
+    return isinstance(name, str) and name.startswith(_TOKEN_VOLUME)
 
 
 class SpecReads:
@@ -121,9 +121,10 @@ def _add(tree: _Tree, names: list[str]) -> None:
 
 def _picked(value: Any, tree: _Tree) -> Any:
     """Return the fields of the tree. What is malformed stays as it is, and differs."""
-    if isinstance(value, list):
+    kind = type(value)  # of parsed JSON, which has no other kinds of lists and maps
+    if kind is list:
         return [_picked(one, tree) for one in value]
-    if not isinstance(value, dict):
+    if kind is not dict:
         return value
     return {
         key: value[key] if below is None else _picked(value[key], below)

@@ -166,6 +166,8 @@ def is_newer(shown: str, written: str) -> bool:
 
 def cut_note(note: str) -> str:
     """Return the note in at most 1024 bytes: a longer note is cut to 1020 bytes and ends in ` ...`."""
+    if note.isascii() and len(note) <= NOTE_MAX_BYTES:
+        return note
     note = writable(note)
     raw = note.encode()
     if len(raw) <= NOTE_MAX_BYTES:

@@ -76,6 +76,7 @@ class PluginRuntime(GroupRuntime):
         self._methods = self._declared.methods(
             {method: function for method in PARAMETERS if callable(function := getattr(plugin, method, None))}
         )
+        self._read_bind = self._read.due("bind", BindResult)
         # The methods about every pod of the queue.
         self._gate, self._key = self._methods.get("pre_enqueue"), self._methods.get("sort_key")
         self.follows = self._what_answers_follow_from(handle)
@@ -261,7 +262,7 @@ class PluginRuntime(GroupRuntime):
 
     def bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[BindResult | None]:
         """Return the answer of the plugin; None if the plugin did not decide."""
-        return self._ask("bind", self._read.due("bind", BindResult), state, pod, node_name)
+        return self._ask("bind", self._read_bind, state, pod, node_name)
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> Answer[None]:
         """Call `post_bind`."""

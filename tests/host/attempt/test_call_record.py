@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 
 import pytest
 from berth_host.attempt.call_record import CycleRecord
+from berth_sdk import clocks
+
+
+class Clocks(clocks.MachineClocks):
+    """The machine's clocks, but for the monotonic one, which is set by hand."""
+
+    def __init__(self, at: list[float]) -> None:
+        self.monotonic_s = lambda: at[0]
 
 
 @pytest.fixture
-def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def now_s() -> Iterator[list[float]]:
     at = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: at[0])
-    return at
+    with clocks.replaced(Clocks(at)):
+        yield at
 
 
 def test_time_in_which_calls_overlap_counts_once(now_s: list[float]) -> None:
