@@ -148,14 +148,27 @@ def _leave_out(patch: pytest.MonkeyPatch, world: KeptMachine, part: int) -> None
     _sign_by(answers._signers, "InterPodAffinity", less)
 
 
+def spec_decides_for_pods_with_claims(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
+    """VolumeBinding says of every spec that no pod with it concerns the plugin."""
+    answers: Any = world.both[0].framework._answers
+    for one in answers._signers.all:
+        if one.name == "VolumeBinding":
+            one.sign_spec = lambda pod: NoConcern.NEUTRAL
+    _begin_specs_anew(answers._signers)
+
+
 def _sign_by(signers: Any, plugin: str, sign: Any) -> None:
     for one in signers.all:
         if one.name == plugin:
             one.sign = one.sign_rest = sign
             one.sign_spec = None
+    _begin_specs_anew(signers)
+
+
+def _begin_specs_anew(signers: Any) -> None:
+    """Sign every spec again, by what the plugins have now: what was signed for it before counts no more."""
     signers._of_spec = tuple([one for one in signers.all if one.sign_spec is not None])
     signers._rests.clear()
-    # What was signed for a spec before counts no more.
     signers._mark = object()
 
 
@@ -176,6 +189,12 @@ def services_are_read_once(patch: pytest.MonkeyPatch, world: KeptMachine) -> Non
     read = selectors._service_selectors
     known: dict[Any, Any] = {}
     patch.setattr(selectors, "_service_selectors", lambda name: known.setdefault(name, read(name)))
+
+
+def services_of_equal_pods_are_read_once(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
+    """A Service came or changed, and pods of one spec keep the plans of the last one."""
+    selectors = plugin_of(world, "PodTopologySpread")._plans._selectors
+    patch.setattr(selectors, "versions", lambda: ())
 
 
 def owners_are_read_once(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
@@ -236,6 +255,12 @@ MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
         cycles(),
         cycles("claim"),
     ),
+    spec_decides_for_pods_with_claims: (
+        thing("PersistentVolumeClaim", "data", 0),
+        thing("StorageClass", "slow", 2),
+        cycles(),
+        cycles("claim"),
+    ),
     terms_of_others_are_not_looked_for: (cycles(), placed("a", "anti"), cycles()),
     a_new_term_means_nobody: (
         NAMESPACE_X,
@@ -274,6 +299,7 @@ MUTANTS: Mapping[Mutant, tuple[Step, ...]] = {
         cycles("hard spread"),
     ),
     services_are_read_once: (placed("a"), cycles(), thing("Service", "s", 0), cycles()),
+    services_of_equal_pods_are_read_once: (placed("a"), cycles(), thing("Service", "s", 0), cycles()),
     owners_are_read_once: (
         placed("a"),
         cycles(meta={"ownerReferences": [REPLICA_SET]}),
