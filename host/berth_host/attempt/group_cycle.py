@@ -10,7 +10,7 @@ Source: kube-scheduler `schedule_one_podgroup.go`, v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from berth_sdk.cycle_state import GroupState, PlacementState, TrialRef
 from berth_sdk.pod_group import Assignment, GroupView, Placement, PlacementProgress
@@ -63,11 +63,11 @@ class GroupCycle(CycleRecord):
 
     def placement(self, placement: Placement) -> PlacementCycle:
         """Return the record of the next trial: of one placement, from the start."""
-        root = self.root
+        root: CycleRecord = self if self.parent is None else self.root
         number = 1
         if isinstance(root, GroupCycle):
             number = root.trials = root.trials + 1
-        return PlacementCycle(self, placement, number)
+        return PlacementCycle(self, placement, number, root)
 
 
 class PlacementCycle(CycleRecord):
@@ -76,27 +76,40 @@ class PlacementCycle(CycleRecord):
     state_class = PlacementState
     is_placement = True
 
-    def __init__(self, group_cycle: GroupCycle, placement: Placement, number: int) -> None:
-        super().__init__(
-            f"{group_cycle.root.cycle_id}.{number}",
-            group_cycle.group,
-            group_cycle.profile,
-            group_cycle.root.budget_s,
-        )
+    def __init__(self, group_cycle: GroupCycle, placement: Placement, number: int, root: CycleRecord) -> None:
+        """Make the record. `root`: the record that `group_cycle` belongs to in the end."""
+        super().__init__(f"{root.cycle_id}.{number}", group_cycle.group, group_cycle.profile, root.budget_s)
         self.group_cycle = group_cycle
         self.placement = placement
         self.number = number
         self.version = group_cycle.version
         self.parent = group_cycle
         self.payer = group_cycle.payer or group_cycle
-        self.assignments: Sequence[Assignment] = ()
-        """The members that have a node in this placement, in the order in which they got it."""
+        self._assignments: Sequence[Assignment] | None = ()
+        self._assigned_later: Callable[[], Sequence[Assignment]] = tuple
         self.kept_scores: dict[Hashable, int] | None = None
         """The raw answers to PlacementScore that are kept for this trial; None: none are."""
         self.judged: dict[str, JudgedSteps] = {}
         """The answers of served plugins to PlacementFeasible, by plugin."""
-        _keep_below(self)
+        if isinstance(root, GroupCycle):
+            root.below.append(self)
         _trace_like(self, group_cycle)
+
+    @property
+    def assignments(self) -> Sequence[Assignment]:
+        """The members that have a node in this placement, in the order in which they got it."""
+        found = self._assignments
+        if found is None:
+            found = self._assignments = self._assigned_later()
+        return found
+
+    @assignments.setter
+    def assignments(self, found: Sequence[Assignment]) -> None:
+        self._assignments = found
+
+    def assigns_later(self, find: Callable[[], Sequence[Assignment]]) -> None:
+        """Make the assignments with `find` when they are read."""
+        self._assignments, self._assigned_later = None, find
 
     def take(self, member: Cycle) -> None:
         """Make the cycle of a member a part of this trial. Called before the first call of that cycle."""

@@ -5,6 +5,7 @@ Made by the group's cycle, one for each group of the tree; read by `make_group_a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -46,17 +47,34 @@ class TriedPlacement:
 
 @dataclass(slots=True)
 class TriedPlacements:
-    """The placements that an attempt tried for one group. `best`: most placed members first."""
+    """The placements that an attempt tried for one group.
+
+    `best`: first those with a place for the group, then by most placed members; the earlier one among equals.
+    """
 
     count: int = 0
     best: list[TriedPlacement] = field(default_factory=list)
+    _orders: list[tuple[bool, int]] = field(default_factory=list, repr=False, compare=False)
+    """By place in `best`: True without a place for the group, and minus the number of placed members."""
+
+    def takes(self, *, fails: bool, placed: int) -> bool:
+        """Return True if `add` would keep a placement with this outcome; otherwise only count it.
+
+        `fails`: the group has no place in it. `placed`: the number of members that got a node.
+        """
+        if len(self._orders) < PLACEMENTS_KEPT or (fails, -placed) < self._orders[-1]:
+            return True
+        self.count += 1
+        return False
 
     def add(self, tried: TriedPlacement) -> None:
         """Add one placement; keep the best PLACEMENTS_KEPT."""
         self.count += 1
-        self.best.append(tried)
-        self.best.sort(key=lambda one: (bool(one.message), -one.placed))
-        del self.best[PLACEMENTS_KEPT:]
+        order = bool(tried.message), -tried.placed
+        at = bisect_right(self._orders, order)
+        self.best.insert(at, tried)
+        self._orders.insert(at, order)
+        del self.best[PLACEMENTS_KEPT:], self._orders[PLACEMENTS_KEPT:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -320,9 +320,15 @@ class GroupAttempt(GroupCycle):
         """Record the trial of a group in one placement, before its nodes are given back. `repeats`: as in
         `Branch.trial`.
         """
-        self.tried_placements.setdefault(branch.group.key, TriedPlacements()).add(
-            branch.trial(placement, status, repeats)
-        )
+        tried = self.tried_placements.get(branch.group.key)
+        if tried is None:
+            tried = self.tried_placements[branch.group.key] = TriedPlacements()
+        if repeats is not None:
+            # Of fifty racks, most are only counted.
+            fails = not status.is_success and bool(status.message)
+            if not tried.takes(fails=fails, placed=repeats.placed_of(len(branch.members))):
+                return
+        tried.add(branch.trial(placement, status, repeats))
 
     def records(
         self, tried: Mapping[str, TriedPlacements], post_filter: str, *, is_preempting: bool

@@ -85,6 +85,12 @@ class KeptTrial:
     def __post_init__(self) -> None:
         self.places_all = all(one.node_name for one in self.members)
 
+    def placed_of(self, count: int) -> int:
+        """Return how many of the first `count` members get a node."""
+        if self.places_all:
+            return min(count, len(self.members))
+        return sum(bool(one.node_name) for one in self.members[:count])
+
     def assignments(self, members: Sequence[Member]) -> list[Assignment]:
         """Return the nodes that equal members get."""
         found = zip(members, self.members, strict=False)

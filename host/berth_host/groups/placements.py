@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -476,14 +477,16 @@ class Placements:
             status = await self._fill(record, branch)
             record.assignments = branch.assignments()
         else:
-            record.assignments = repeats.assignments(branch.members)
+            # Few plugins read them of every placement.
+            record.assigns_later(partial(repeats.assignments, branch.members))
         # The outcome of a kept trial is read after `_try_members` alone, which replaces it.
         one = _Tried(record, status, _NO_OUTCOME if repeats is not None else _Outcome.of(branch), repeats)
         self._attempt.note_trial(branch, placement, status, repeats)
         if keeping is not None and repeats is None:
             repeats = self._keep(keeping, place, branch, status)
         record.kept_scores = None if repeats is None else repeats.scores
-        await self._give_back(mark)
+        if len(self._placed) > mark:
+            await self._give_back(mark)
         self._metrics.placement_tried(
             self.framework.profile,
             feasible=status.is_success,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from berth_host.explain.group_record import (
     PLACEMENTS_KEPT,
     GroupRecord,
@@ -38,6 +40,21 @@ def test_best_placements_are_kept() -> None:
     kept.add(tried("fits", 1, message=""))
     assert kept.count == PLACEMENTS_KEPT + 4
     assert [one.name for one in kept.best] == ["fits", "r7", "r6", "r5", "r4"]
+
+
+def test_placements_that_would_not_be_kept_are_only_counted() -> None:
+    chance = random.Random(7)
+    for _ in range(50):
+        outcomes = [(chance.random() < 0.8, chance.randint(0, 3)) for _ in range(chance.randint(1, 20))]
+        everyone, kept = [], TriedPlacements()
+        for i, (fails, placed) in enumerate(outcomes):
+            one = tried(f"r{i}", placed, message="no room" if fails else "")
+            everyone.append(one)
+            if kept.takes(fails=fails, placed=placed):
+                kept.add(one)
+        everyone.sort(key=lambda one: (bool(one.message), -one.placed))
+        assert kept.best == everyone[:PLACEMENTS_KEPT]
+        assert kept.count == len(outcomes)
 
 
 def test_groups_tried_longest_ago_are_dropped() -> None:
