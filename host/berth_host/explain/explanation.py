@@ -139,6 +139,14 @@ def too_small_nodes(diagnosis: Diagnosis | None) -> set[str]:
     return small.difference(*(item.node_names for item in rejections if item.plugin not in counting))
 
 
+def circle_text(key: str) -> str:
+    """Return for what a pod waits whose groups form a circle. `key`: a group of the circle."""
+    return (
+        f"waits until {key} is not among its own parents: delete that group, and create it with another"
+        " parent or with none"
+    )
+
+
 def gated_text(scheduling_gates: Sequence[str], plugin: str, said: str) -> str:
     """Return why a pod is gated: its scheduling gates, or a plugin's PreEnqueue with its message."""
     if scheduling_gates:

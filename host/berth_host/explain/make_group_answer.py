@@ -13,7 +13,7 @@ from berth_sdk.pod_group import COMPOSITE_POD_GROUP, COSCHEDULING, POD_GROUP, Po
 from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.cache.pod_groups import MAX_DEPTH, GroupReader
-from berth_host.explain.explanation import explanation_of, gated_text, too_small_nodes
+from berth_host.explain.explanation import circle_text, explanation_of, gated_text, too_small_nodes
 from berth_host.explain.group_answer import Counted, Domain, GroupAnswer, GroupWhere, LastAttempt
 from berth_host.explain.group_record import GroupRecord, TriedPlacement
 from berth_host.explain.make_pod_answer import NODES_PER_TURN
@@ -217,6 +217,8 @@ def _message(
     """Return the group's state in a sentence; of a rejected group the message of its condition."""
     waiting = [one for one in host.waiting_pods.list() if one.pod.group_key and one.pod in pods]
     if state in (GroupWhere.MISSING, GroupWhere.INCOMPLETE):
+        if circle := host.queue.groups.forest.circle_above(key):
+            return f"each of its pods {circle_text(circle)}"
         missing = host.queue.groups.forest.missing_above(key) or key
         return f"its pods wait for {missing}: the scheduler has not seen this object; create it"
     if state is GroupWhere.EMPTY:

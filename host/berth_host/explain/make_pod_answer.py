@@ -17,6 +17,7 @@ from berth_sdk.status import Status
 
 from berth_host.explain.diagnosis import NO_REASON, Diagnosis, Outcome
 from berth_host.explain.explanation import (
+    circle_text,
     explanation_of,
     gated_text,
     too_small_nodes,
@@ -119,7 +120,7 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
         gone = "is being deleted" if host.objects.pod_by_uid(pod.uid) is not None else "is deleted"
         return f"preempted by {preemptor}" if preemptor else gone
     if where.queue is not None and state in (PodState.INCOMPLETE, PodState.PENDING):
-        return _beside_text(where.queue)
+        return _beside_text(host, where.queue)
     if state is PodState.GATED and where.queue is not None:
         if where.queue.group:
             return _gated_group_text(pod, where.queue)
@@ -141,8 +142,10 @@ def _message(host: AnsweringHost, pod: Pod, where: Whereabouts, latest: Diagnosi
     return f"waits for its turn; {host.queue.active_pod_count} pods are in activeQ"
 
 
-def _beside_text(queue: QueueState) -> str:
+def _beside_text(host: AnsweringHost, queue: QueueState) -> str:
     """Return why a member of a pod group is in no entry of the queue."""
+    if circle := host.queue.groups.forest.circle_above(queue.group):
+        return circle_text(circle)
     if queue.missing_group:
         return f"waits for {queue.missing_group}: the scheduler has not seen this object; create it"
     return f"waits for the end of the cycle of its group {queue.group}, which runs now"

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from berth_sdk.rfc3339 import format_micro_time
 
 from berth_host.explain.diagnosis import NO_REASON
+from berth_host.explain.explanation import circle_text
 from berth_host.explain.pod_state import AnsweringHost, retry_at_s
 from berth_host.queue.counts import GATED
 from berth_host.queue.group_entries import Aside
@@ -134,6 +135,8 @@ def _waiting(host: AnsweringHost) -> Iterator[_Waiting]:
         for info in host.queue.groups.aside(which):
             missing = host.queue.groups.forest.missing_above(info.pod.group_key)
             text = f"waits for {missing}" if missing else f"waits for the cycle of {info.pod.group_key}"
+            if circle := host.queue.groups.forest.circle_above(info.pod.group_key):
+                text = circle_text(circle)
             yield _one(which.value, ("", text), info, None)
 
 

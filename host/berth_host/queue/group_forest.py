@@ -88,6 +88,14 @@ class GroupForest:
             missing = group.parent_key
         return "" if missing in self._groups else missing
 
+    def circle_above(self, key: str) -> str:
+        """Return the key of a group that is among its own parents, from the group with this key upwards; ""
+        for none.
+        """
+        seen = {group.key: group.parent_key for group in self._upwards(key)}
+        last = next(reversed(seen.values()), "")
+        return last if last in seen else ""
+
     def _upwards(self, key: str) -> Iterator[PodGroup]:
         seen: set[str] = set()
         while key not in seen and (group := self._groups.get(key)) is not None:

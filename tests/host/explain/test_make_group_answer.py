@@ -8,6 +8,8 @@ from typing import Any
 
 from berth_host.explain.group_answer import GroupAnswer
 from berth_host.explain.make_group_answer import group_answer, unknown_group_text
+from berth_host.explain.make_pod_answer import pod_answer
+from berth_host.explain.queue_answer import QueueQuery, queue_answer
 from berth_sdk.kube_object import ObjectRef
 from support.groups import child_group, condition_of, grouped, member, members, pod_group
 from support.hosts import World, node, pod
@@ -178,6 +180,21 @@ async def test_group_of_groups_counts_its_child_groups() -> None:
         world.server.create(node("b"))
         await world.settle()
         assert (await answer(world, "all")).state.value == "scheduled"
+
+
+async def test_groups_that_form_a_circle_are_named_with_the_cure() -> None:
+    def composite(name: str, parent: str) -> dict[str, Any]:
+        return {**child_group(name, parent), "kind": "CompositePodGroup"}
+
+    objects = [node("a"), composite("x", "y"), composite("y", "x"), child_group("g", "x"), member("p", "g")]
+    async with grouped(objects, gates={**TOPOLOGY, "CompositePodGroup": True}) as world:
+        await world.settle()
+        cure = "waits until compositepodgroup/default/x is not among its own parents: delete that group"
+        assert cure in (await answer(world, "g")).message
+        pod_found = await pod_answer(world.host, "default/p")
+        assert pod_found is not None
+        assert cure in str(pod_found.as_json())
+        assert cure in str(await queue_answer(world.host, QueueQuery(limit=5)))
 
 
 def coscheduled(name: str, *, least: int, count: int) -> list[dict[str, Any]]:

@@ -53,3 +53,8 @@ def test_missing_group_or_ancestor_leaves_no_root_and_is_named() -> None:
 def test_ancestors_in_a_circle_have_no_root() -> None:
     groups = forest(leaf("a"), composite("a", "b"), composite("b", "a"))
     assert (root_name(groups), groups.missing_above(LEAF)) == (None, "")
+    assert groups.circle_above(LEAF) == "compositepodgroup/default/a"
+    groups.put(composite("b", "gone"))
+    assert groups.circle_above(LEAF) == ""
+    groups.put(composite("b"))
+    assert groups.circle_above(LEAF) == groups.circle_above("podgroup/default/unknown") == ""
