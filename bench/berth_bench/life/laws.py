@@ -7,6 +7,7 @@ reports.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ from berth_bench.soak.account import Account
 
 WHOLE_WITHIN_S: Final = 60.0
 """Seconds between the first and the last necessary binding of a gang, at most, in a life without faults."""
+
+PREEMPTED_WITHIN_S: Final = 60.0
+"""Seconds after which the evictions for a pod that is not pending any more must have been sent."""
+_MOST_WAITED: Final = 1000
 
 
 class LawBrokenError(Exception):
@@ -49,6 +54,8 @@ class Laws:
         self._trace = trace
         self._gangs = gangs
         self._broken = ""
+        self._waited: deque[tuple[float, int]] = deque(maxlen=_MOST_WAITED)
+        """The pods that were pending until lately: until when, and their priority."""
         self._close = server.store.subscribe(self._see)
 
     def close(self) -> None:
@@ -96,13 +103,17 @@ class Laws:
             self._preempts(key)
 
     def _preempts(self, key: str) -> None:
-        """Note that the host deletes a pod: a pod with a higher priority must be pending."""
+        """Note that the host deletes a pod. A pod with a higher priority must be pending, or must have been a
+        moment ago: it may leave while its victims are evicted.
+        """
         pods = {pod.ref.key: pod for pod in self._server.list("pods")}
         victim = pods.get(key)
         self.account.leaves(key.rpartition("/")[2])
         if victim is None:
             return
         pending = [_priority(pod) for pod in pods.values() if not pod.get("spec.nodeName")]
+        since_s = self._clock.monotonic_s() - PREEMPTED_WITHIN_S
+        pending += [priority for when_s, priority in self._waited if when_s >= since_s]
         if max(pending, default=min(PRIORITIES.values())) <= _priority(victim):
             self._broken = self._broken or f"pod {key} was preempted without a pending pod of more priority"
 
@@ -120,6 +131,8 @@ class Laws:
             else:
                 self.nodes.is_gone(seen.ref.name)
         elif event.kind == "Pod":
+            if old is not None and not old.get("spec.nodeName") and (new is None or new.get("spec.nodeName")):
+                self._waited.append((self._clock.monotonic_s(), _priority(old)))
             # A pod that has ended takes no room any more, as one that is gone.
             if new is None:
                 self.account.is_gone(seen.ref.name)

@@ -195,6 +195,7 @@ class _Life:
         self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
         self.world.leaves = self.laws.account.leaves
         self._port, self._host = self._new_host()
+        self._restarting: asyncio.Future[None] | None = None
 
     @property
     def ended_s(self) -> float:
@@ -232,9 +233,9 @@ class _Life:
         finally:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
-        # A restart that was cancelled between two hosts.
-        if not self._host.is_leading:
-            await self._host.start()
+        if self._restarting is not None:
+            self._port.behave()
+            await self._restarting
 
     def _look(self) -> None:
         self._host.check()
@@ -248,6 +249,7 @@ class _Life:
         while account.unbound and self._clocks.monotonic_s() < ends_s:
             await asyncio.sleep(LOOK_S)
             self.world.collect_once()
+            self.world.complete_gangs()
             self._look()
         if account.unbound:
             why = "; ".join(f"{count}: {reason}" for reason, count in account.reasons())
@@ -279,7 +281,11 @@ class _Life:
         return port, Host(self._configuration, port, options)
 
     async def _restart(self, loses_lead: bool) -> None:
-        """Replace the host: stop it, or let it lose the lead."""
+        """Stop the host, or let it lose the lead; start the next one, also if the world ends meanwhile."""
+        self._restarting = asyncio.ensure_future(self._replace(loses_lead))
+        await asyncio.shield(self._restarting)
+
+    async def _replace(self, loses_lead: bool) -> None:
         before = self._host
         if loses_lead:
             await before.abandon()

@@ -131,24 +131,30 @@ class World:
         """Repair everything, complete the gangs, and add nodes with room for every pod."""
         self._trace.add("world calm")
         self._port().behave()
-        for name, gang in list(self.gangs.items()):
+        for name, gang in self.gangs.items():
             if gang.is_leaving:
                 self._delete_gang(name)
-            else:
-                if self._server.get(_GROUPS, ObjectRef(name=name, namespace="default")) is None:
-                    self._create_group(name, gang)
-                there = {
-                    pod.ref.name
-                    for pod in self._server.list("pods")
-                    if pod.get("status.phase") != "Succeeded"
-                }
-                for member in gang.members:
-                    if member not in there:
-                        self._create_member(name, gang, f"{member}-again")
+        self.complete_gangs()
         for zone in ZONES:
             for number in range(_SPARE_EACH):
                 self._create(_node(f"spare-{zone}{number}", f"{_SPARE_CPU}", zone))
         self.collect_once()
+
+    def complete_gangs(self) -> None:
+        """Create the groups and the members that gangs lack, as a controller does."""
+        running = {
+            pod.ref.name for pod in self._server.list("pods") if pod.get("status.phase") != "Succeeded"
+        }
+        for name, gang in self.gangs.items():
+            if gang.is_leaving:
+                continue
+            if self._server.get(_GROUPS, ObjectRef(name=name, namespace="default")) is None:
+                self._create_group(name, gang)
+            missing = [member for member in gang.members if member not in running]
+            new = [self._name(f"{name}-again") for _ in missing]
+            gang.members = [member for member in gang.members if member in running] + new
+            for member in new:
+                self._create_member(name, gang, member)
 
     def collect_once(self) -> None:
         """Delete the pods on nodes that no longer exist."""

@@ -111,6 +111,23 @@ def test_preemption_needs_a_pending_pod_with_more_priority(priority: int, breaks
         watched.laws.check()
 
 
+def test_pod_that_leaves_while_its_victims_are_evicted_may_preempt_for_a_minute() -> None:
+    watched = Watched()
+    for name in ("victim", "late"):
+        watched.create(name, "100m", priority=0)
+        watched.bind(name)
+    watched.create("preemptor", priority=100)
+    watched.laws.account.leaves("preemptor")
+    watched.delete("preemptor")
+    watched.clock.advance(59)
+    watched.laws.note("begun", "delete", "pods", "default/victim", Fault.NONE)
+    watched.laws.check()
+    watched.clock.advance(2)
+    watched.laws.note("begun", "delete", "pods", "default/late", Fault.NONE)
+    with pytest.raises(LawBrokenError, match="default/late was preempted without"):
+        watched.laws.check()
+
+
 @pytest.mark.parametrize("is_short", [False, True])
 def test_gang_may_be_partly_bound_for_a_minute(is_short: bool) -> None:
     watched = Watched()

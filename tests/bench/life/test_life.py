@@ -60,6 +60,15 @@ def test_life_that_found_a_fault_keeps_the_laws_now(seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_drawn_lives_keep_the_laws(first: int) -> None:
+    results = [live(seed, 0.01, keeps_trace=False) for seed in range(first, first + 25)]
+    assert [(one.seed, one.broken) for one in results if one.broken] == []
+    assert {"calm", "mixed", "hell"} == {one.mood for one in results}
+    assert sum(one.faults for one in results) > 0
+
+
+@pytest.mark.long
 def test_trace_is_the_same_to_the_byte_whatever_the_hash_seed(tmp_path: Path) -> None:
     files = []
     for hash_seed in ("0", "1", "4242"):

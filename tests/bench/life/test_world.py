@@ -1,0 +1,88 @@
+"""The world of a life, without a host."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life.trace import Trace
+from berth_bench.life.virtual_loop import VirtualClocks, run
+from berth_bench.life.weights import Weights
+from berth_bench.life.world import KINDS, ZONE, ZONES, World
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.server import ApiServer
+
+HELL = next(weights for seed in range(99) if (weights := Weights.drawn(random.Random(seed))).mood == "hell")
+
+
+class Alone:
+    """A world whose pods nobody schedules."""
+
+    def __init__(self, clocks: VirtualClocks, without: tuple[str, ...] = ()) -> None:
+        self.server = ApiServer(clocks)
+        self.port = FaultyCluster(MemoryCluster(clocks, self.server), clocks)
+        self.restarts: list[bool] = []
+        self.world = World(
+            self.server,
+            HELL,
+            random.Random(5),
+            Trace(clocks.monotonic_s),
+            lambda: self.port,
+            self._restart,
+            without,
+        )
+        self.world.begin()
+
+    async def _restart(self, loses_lead: bool) -> None:
+        self.restarts.append(loses_lead)
+
+    async def live(self, seconds: float) -> None:
+        acting = asyncio.create_task(self.world.run())
+        await asyncio.wait({acting}, timeout=seconds)
+        assert not acting.done()
+        acting.cancel()
+        await asyncio.gather(acting, return_exceptions=True)
+
+
+def test_every_kind_of_act_happens_and_one_that_is_left_out_does_not() -> None:
+    async def main(clocks: VirtualClocks) -> tuple[Any, Any, list[bool]]:
+        full, less = Alone(clocks), Alone(clocks, without=("taint", "restart"))
+        await full.live(3600)
+        await less.live(3600)
+        return full.world.acts, less.world.acts, full.restarts
+
+    acts, fewer, restarts = run(main, random.Random(0))
+    assert set(acts) == set(KINDS)
+    assert set(fewer) == set(KINDS) - {"taint", "restart"}
+    assert fewer["node"] == acts["node"]
+    assert set(restarts) == {True, False}
+
+
+def test_calm_world_has_whole_gangs_room_in_each_zone_and_no_pod_on_a_node_that_is_gone() -> None:
+    async def main(clocks: VirtualClocks) -> ApiServer:
+        alone = Alone(clocks)
+        await alone.live(2000)
+        pods = alone.server.list("pods")
+        assert pods
+        alone.server.bind(pods[0].ref, "never-was")
+        deleted: list[str] = []
+        alone.world.leaves = deleted.append
+        alone.world.calm_down()
+        assert pods[0].ref.name in deleted
+        for name, gang in alone.world.gangs.items():
+            there = [
+                pod.ref.name
+                for pod in alone.server.list("pods")
+                if pod.get("spec.schedulingGroup.podGroupName") == name
+            ]
+            group = [one for one in alone.server.list("scheduling.k8s.io/podgroups") if one.ref.name == name]
+            whole = (0, 0) if gang.is_leaving else (len(gang.members), 1)
+            if pods[0].ref.name not in gang.members:
+                assert (len(there), len(group)) == whole
+        return alone.server
+
+    server = run(main, random.Random(0))
+    zones = {one.get("metadata.labels")[ZONE] for one in server.list("nodes") if "spare" in one.ref.name}
+    assert zones == set(ZONES)
