@@ -134,11 +134,9 @@ impl StateService for FreeCpu {
         while let Some(request) = stream.message().await? {
             agree(&metadata, &request)?;
             self.attachments.check(&request)?;
-            if request.sequence != chunks.count {
-                return Err(Status::invalid_argument(format!(
-                    "chunk {} came in place of {}",
-                    request.sequence, chunks.count
-                )));
+            let (found, expected) = (request.sequence, chunks.count);
+            if found != expected {
+                return Err(Status::invalid_argument(format!("chunk {found} came in place of {expected}")));
             }
             let is_last = request.last;
             chunks.add(request);

@@ -58,10 +58,7 @@ impl Table {
             return false;
         }
         let mut is_whole = delta.object_count == 0; // the plugin declares no objects
-        for index in &delta.removed {
-            self.names.remove(&(*index as usize));
-            self.put(*index as usize, None);
-        }
+        delta.removed.iter().for_each(|index| self.put(*index as usize, None));
         for state in &delta.upserts {
             let index = state.index as usize;
             let known = self.node(index);
@@ -97,6 +94,8 @@ impl Table {
         if let Some(new) = node {
             self.count += 1;
             self.sum = (self.sum + new.generation) % MODULUS;
+        } else {
+            self.names.remove(&index);
         }
     }
 
