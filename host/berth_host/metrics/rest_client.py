@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from berth_sdk.clocks import work_s
+
 from berth_host.metrics import families
 from berth_host.metrics.series import Counters, Histogram, Histograms, Labels, Readings
 
@@ -53,7 +55,7 @@ class RestClientMetrics:
     ) -> None:
         """Count a request that has just ended.
 
-        `started_s`: a reading of `instant_s`. `code` 0: there was no answer; its label is `<error>`.
+        `started_s`: a reading of `work_s`. `code` 0: there was no answer; its label is `<error>`.
         """
         series = self._series.get((host, verb, code))
         if series is None:
@@ -65,7 +67,7 @@ class RestClientMetrics:
                 (str(code) if code else "<error>", host, verb),
             )
         durations, sent, received, labels = series
-        durations.since(started_s)
+        durations.observe(work_s() - started_s)
         if code:
             sent.observe(sent_bytes)
             received.observe(received_bytes)

@@ -95,9 +95,8 @@ class ClaimReservations:
             reserved.append(self._counted(each, state.cycle_id))
             self._use(each, state.cycle_id, attempt.pod)
             yield
-        token = encode(reserved)
-        if token is not None:
-            state.token = token
+        # None replaces the token of an earlier trial of the group, whose devices may be others.
+        state.token = encode(reserved)
         return SUCCESS
 
     def give_back(self, state: CycleState) -> Work[None]:

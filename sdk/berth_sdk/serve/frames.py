@@ -126,7 +126,7 @@ class FramedServer:
                     sock, _ = listening.accept()
                 except OSError as err:
                     if err.errno in _WANT_OF_ROOM:
-                        self._make_room()
+                        self._make_room(f"no connection can be accepted ({err.strerror})")
                         self._stopping.wait(ROOM_AGAIN_S)
                     elif not isinstance(err, ConnectionError):
                         return
@@ -135,7 +135,9 @@ class FramedServer:
 
     def _begin(self, connection: FramedConnection) -> None:
         thread = threading.Thread(target=self._serve, args=(connection,), name="berth-framed", daemon=True)
-        is_room = len(self._threads) < MAX_CONNECTIONS or self._make_room()
+        is_room = len(self._threads) < MAX_CONNECTIONS or self._make_room(
+            f"{MAX_CONNECTIONS} framed connections are open"
+        )
         with self._lock:
             is_late = self._stopping.is_set()
             if is_room and not is_late:
@@ -148,9 +150,10 @@ class FramedServer:
         connection.say_closing()
         connection.end()
 
-    def _make_room(self) -> bool:
+    def _make_room(self, reason: str) -> bool:
         """Close the connection that has been silent for longest, first among those on which nobody has
-        called; return False if a call is open on each. Only the thread that accepts calls this.
+        called; return False if there is none, or a call is open on each. Only the thread that accepts calls
+        this. `reason`: for the log.
         """
         with self._lock:
             silent = [(thread, one) for thread, one in self._threads.items() if not one.busy]
@@ -158,7 +161,7 @@ class FramedServer:
                 return False
             thread, found = min(silent, key=lambda item: (item[1].has_called, item[1].spoke_s))
             found.is_leaving = True
-        self._lines.tell("%d framed connections are open: the longest silent one is closed", MAX_CONNECTIONS)
+        self._lines.tell("%s: the longest silent framed connection is closed", reason)
         found.say_closing()
         # Its thread ends as it reads the end of the connection.
         thread.join(ROOM_AGAIN_S)

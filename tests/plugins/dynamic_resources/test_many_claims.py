@@ -182,6 +182,14 @@ async def test_unreserve_gives_back_what_an_unfinished_reserve_has_counted(batch
     assert taken(allocator) == 0
 
 
+async def test_reserve_leaves_no_token_of_an_earlier_trial_where_its_own_is_too_long() -> None:
+    cluster, pod, state = waiting(MANY), using(MANY), CycleState("a")
+    await cluster.found(pod, state)
+    state.token = encode([Reserved("default", "c0", "uid", None, None, [])])
+    assert await value(cluster.plugin.reserve(state, pod, "n1")) == SUCCESS
+    assert state.token is None
+
+
 def taken(allocator: Allocator) -> int:
     return sum(allocator.ledger.is_taken(DeviceId(DRIVER, "n1", f"d{i}")) for i in range(MANY))
 

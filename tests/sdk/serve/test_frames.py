@@ -252,7 +252,7 @@ def test_longest_silent_connection_leaves_its_place_first_one_that_has_not_calle
     assert caller.ends()
     assert host.ask(permit(serving, "c4")).HasField("ctx")
     lines = [one.getMessage() for one in caplog.records if "longest silent" in one.getMessage()]
-    assert lines == ["3 framed connections are open: the longest silent one is closed"]
+    assert lines == ["3 framed connections are open: the longest silent framed connection is closed"]
     for client in (caller, host, *strangers, *more):
         client.close()
 
@@ -287,10 +287,12 @@ def test_connections_on_which_a_call_is_open_stay_and_another_one_is_refused(
     server.wait(WAIT_S)
 
 
-def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_want_of_file_descriptors_passes_and_closes_a_silent_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     server = FramedServer({PERMIT: lambda _raw, _context: b"ok"}, 100)
     monkeypatch.setattr(frames, "ROOM_AGAIN_S", 0.01)
-    refusals = iter([OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3)
+    refusals: list[OSError] = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3
 
     class Listening:
         """A socket that a process without descriptors listens at."""
@@ -305,8 +307,8 @@ def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.Mon
             self._sock.close()
 
         def accept(self) -> Any:
-            for refusal in refusals:
-                raise refusal
+            if refusals:
+                raise refusals.pop()
             return self._sock.accept()
 
     accept = server.accept
@@ -316,9 +318,20 @@ def test_want_of_file_descriptors_passes(tmp_path: Path, monkeypatch: pytest.Mon
     client = FramedClient(f"unix://{path}")
     client.sock.sendall(call_frame(PERMIT, b""))
     assert client.hear() == (Kind.CALL, PERMIT, b"ok")
+    # One connection is open, far fewer than may be.
+    refusals.append(OSError(errno.EMFILE, "Too many open files"))
+    stranger = FramedClient(f"unix://{path}")
+    assert stranger.ends()
+    (line,) = [one.getMessage() for one in caplog.records if "longest silent" in one.getMessage()]
+    assert line == (
+        "no connection can be accepted (Too many open files): the longest silent framed connection is closed"
+    )
+    client.sock.sendall(call_frame(PERMIT, b""))
+    assert client.hear() == (Kind.CALL, PERMIT, b"ok")
     server.stop()
     server.wait(WAIT_S)
-    client.close()
+    for one in (client, stranger):
+        one.close()
 
 
 def test_stopping_cuts_off_a_call_that_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
