@@ -117,7 +117,13 @@ async def test_volume_that_is_gone_is_an_error_and_nothing_stays_assumed() -> No
     store.remove("", "v0001", 10)
     status = await value(plugin.reserve(state, pod, "n0"))
     assert status.code is Code.ERROR
-    assert await value(plugin.pre_filter(state, pod, NODES)) == SUCCESS
+    # Before Unreserve, another pod gets the first volume.
+    other, after = pod_using("other", "c2"), CycleState("b")
+    assert await value(plugin.pre_filter(after, other, NODES)) == SUCCESS
+    await value(plugin.filter_nodes(after, other, NODES))
+    assert await value(plugin.reserve(after, other, "n0")) == SUCCESS
+    made = await plugin.pre_bind(after, other, "n0", [])
+    assert [one.ref.name for one in made.patches] == ["v0000"]
 
 
 @contextmanager
