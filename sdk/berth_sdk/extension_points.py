@@ -551,7 +551,8 @@ class SpecSigningPlugin(Protocol):
         anything that changes.
 
         In a class that also has `sign`, None means that the spec does not decide: `sign` is called for each
-        pod with this spec. So a plugin says once per spec that pods without volumes do not concern it.
+        pod with this spec. So a plugin says once per spec that pods without volumes do not concern it. A
+        subclass that writes `sign` writes `sign_spec` too.
         """
         ...
 

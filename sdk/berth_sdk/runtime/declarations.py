@@ -207,8 +207,25 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title}.{method} is `async def`, and the host cannot await signatures: write it as a plain"
                 " method"
             )
+    base = _overridden_half(cls)
+    if base is not None:
+        raise PluginDefinitionError(
+            f"{title}.sign is not asked about the pods whose spec {base.__name__}.sign_spec decides: write"
+            f" sign_spec in {title} too"
+        )
     if _has(cls, "add_pod") != _has(cls, "remove_pod"):
         raise PluginDefinitionError(f"{title} has only one of `add_pod` and `remove_pod`: write both")
+
+
+def _overridden_half(cls: type) -> type | None:
+    """Return the base class whose `sign_spec` answers before a `sign` that was written for a subclass."""
+    for base in cls.__mro__:
+        own = vars(base)
+        if "sign_spec" in own:
+            return None
+        if "sign" in own:
+            return next((one for one in base.__mro__ if "sign_spec" in vars(one)), None)
+    return None
 
 
 def check_declarations(title: str, declared: Declarations) -> None:

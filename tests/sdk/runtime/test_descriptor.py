@@ -19,6 +19,7 @@ from berth_sdk.extension_points import (
     ScoreNormalization,
 )
 from berth_sdk.needs import Need
+from berth_sdk.pod import Pod
 from berth_sdk.pod_fields import ALL_FIELDS, PodField
 from berth_sdk.runtime.descriptor import describe, describe_instance
 from berth_sdk.status import SUCCESS, Status
@@ -299,6 +300,34 @@ def test_abilities_of_a_class_beside_its_points_are_noted() -> None:
     assert got.has_pre_flight
     assert got.less_only
     assert got.has_hint
+
+
+def test_subclass_that_overrides_sign_alone_is_told_that_sign_spec_answers_first() -> None:
+    class Base(Plugin):
+        def filter(self, state: object, pod: Pod, node: object) -> None:
+            return None
+
+        def sign_spec(self, pod: Pod) -> object:
+            return None
+
+        def sign(self, pod: Pod, nodes: object) -> object:
+            return ()
+
+    class Silent(Base):
+        def sign(self, pod: Pod, nodes: object) -> object:
+            return pod.labels.get("app")
+
+    class Both(Silent):
+        def sign_spec(self, pod: Pod) -> object:
+            return None
+
+    class Neither(Both):
+        pass
+
+    with pytest.raises(PluginDefinitionError, match=r"whose spec Base\.sign_spec decides"):
+        describe(Silent)
+    for cls in (Base, Both, Neither):
+        assert describe(cls).name == cls.__name__
 
 
 @pytest.mark.parametrize(
