@@ -49,7 +49,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     events.UNSCHEDULABLE_TIMEOUT: "it has waited too long for an event",
     events.PLUGIN_REQUEST: "a plugin requested a requeue",
     events.PLUGIN_RECOVERED: "a plugin that it needs can be called again",
-    events.RESERVATION_OVER: "a plugin holds no more for a pod that is gone",
+    events.RESERVATION_OVER: "a plugin gave back what it held for a pod that is gone",
     events.ATTEMPT_FAILED: "an event that may help came during the attempt",
 }
 _ENDS: Final = {

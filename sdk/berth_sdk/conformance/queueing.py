@@ -311,7 +311,7 @@ _CHANGES: Final[tuple[Callable[[pb.PodSummary], None], ...]] = (
     _enlarge,
     _defer,
 )
-"""What makes the pods of a batch differ."""
+"""The changes by which the pods of a batch differ."""
 
 
 def _answers_in_time(host: Host, rpc: str, request: Any) -> None:
