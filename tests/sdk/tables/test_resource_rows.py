@@ -41,6 +41,30 @@ def test_resources_that_nobody_asks_for_take_no_rows_and_the_others_are_bounded(
     assert NodeTable.of(columns).allocatable_of(("example.com/r1", "pods")).tolist() == [[7, 2], [110, 110]]
 
 
+def test_update_drops_rows_that_were_only_read_since_the_last_one() -> None:
+    offers = {f"example.com/r{i}": 1 for i in range(MAX_ROWS)}
+    columns = NodeColumns()
+    columns.add(make_node("n1", allocatable=offers))
+    columns.begin_update()
+    for name in offers:
+        NodeTable.of(columns).allocatable(name)
+    assert len(columns.allocatable.matrix) > 256
+    columns.begin_update()
+    assert len(columns.allocatable.matrix) <= 256
+
+
+def test_update_forgets_names_that_no_node_has_any_more() -> None:
+    columns = NodeColumns()
+    slot = columns.add(make_node("n1"))
+    for step in range(4):
+        columns.begin_update()
+        offers = {f"example.com/r{step}-{i}": 1 for i in range(1000)}
+        columns.set_node(slot, make_node("n1", allocatable=offers))
+    columns.begin_update()
+    assert not columns.allocatable.has("example.com/r0-0")
+    assert columns.allocatable.has("example.com/r3-0")
+
+
 def test_amounts_are_those_of_a_recount_whatever_is_read_in_between() -> None:
     """One resource more than there are rows: each read, update and change in turn."""
     random, columns, slots = Random(7), NodeColumns(), []
