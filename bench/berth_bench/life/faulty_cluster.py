@@ -95,6 +95,7 @@ class Gate:
 
 
 Note = Callable[[str, str, str, str, Fault], None]
+NoteEvent = Callable[[Pod, str, str], None]
 
 
 class FaultyCluster:
@@ -112,9 +113,12 @@ class FaultyCluster:
         seed: int = 0,
         faults: Faults = HARMLESS,
         note: Note | None = None,
+        note_event: NoteEvent | None = None,
     ) -> None:
+        """Wrap `inner`. `note_event`: called with pod, reason and text of each event about a pod."""
         self._inner = inner
         self._note = note
+        self._note_event = note_event
         self._clock = clock
         self._random = random.Random(seed)
         self._handler: WatchHandler | None = None
@@ -318,8 +322,11 @@ class FaultyCluster:
         related_kind: str = "Pod",
     ) -> None:
         """Write an event about a pod; drop it after `cut`."""
-        if not self._is_cut:
-            self._inner.record_event(pod, type, reason, action, note, related, related_kind)
+        if self._is_cut:
+            return
+        if self._note_event is not None:
+            self._note_event(pod, reason, note)
+        self._inner.record_event(pod, type, reason, action, note, related, related_kind)
 
     def create_event(self, event: EventRecord) -> None:
         """Write an event; drop it after `cut`."""

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from berth_host.app import Host
 from berth_host.cluster.port import WatchEvent
 from berth_host.model.clock import Clock
 from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
 from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life.faulty_cluster import Fault
 from berth_bench.life.nodes_over_time import NodesOverTime
 from berth_bench.life.plugins import Ledger
+from berth_bench.life.told import Told
 from berth_bench.life.trace import Trace
 from berth_bench.life.world import PRIORITIES, Gang
 from berth_bench.soak.account import Account
@@ -39,7 +41,7 @@ class LawBrokenError(Exception):
 class Laws:
     """The laws of one life, as an observer of the API server and of the host's calls.
 
-    `account`: the pods. `counts`: the number of changes, calls and faults so far.
+    `account`: the pods. `told`: what the hosts said about them. `faults`: the number of faults so far.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Laws:
         """`slack_s`: see `NodesOverTime`. `gangs`: the world's, by the group's name."""
         self.nodes = NodesOverTime(clock.monotonic_s, slack_s)
         self.account = Account(self.nodes)
+        self.told = Told()
         self.faults = 0
         self._server = server
         self._clock = clock
@@ -102,6 +105,11 @@ class Laws:
         if moment == "begun" and call == "delete" and resource == "pods":
             self._preempts(key)
 
+    def note_event(self, pod: Pod, reason: str, note: str) -> None:
+        """Note an event that the host records about a pod."""
+        self._trace.add(f"event {reason} {pod.key}")
+        self._broken = self._broken or self.told.event(pod, reason, note)
+
     def _preempts(self, key: str) -> None:
         """Note that the host deletes a pod. A pod with a higher priority must be pending, or must have been a
         moment ago: it may leave while its victims are evicted.
@@ -136,11 +144,13 @@ class Laws:
             # A pod that has ended takes no room any more, as one that is gone.
             if new is None:
                 self.account.is_gone(seen.ref.name)
+                self.told.pod_is_gone(seen)
             elif new.get("status.phase") in ("Succeeded", "Failed"):
                 self.account.leaves(new.ref.name)
                 self.account.is_gone(new.ref.name)
             else:
                 self.account.is_there(new.parsed)
+                self.told.pod_is(new)
                 self._count_member(new)
 
     def _count_member(self, pod: KubeObject) -> None:
@@ -159,27 +169,37 @@ class Laws:
         cached = {pod.uid: info.name for info in host.cache.node_infos() for pod in info.pods}
         nodes = {node.ref.name: node.get("status.allocatable.cpu") for node in self._server.list("nodes")}
         known = {info.name for info in host.cache.node_infos() if info.node is not None}
-        self._agree("the cache has other pods on nodes than the API server", cached.items() ^ bound.items())
-        self._agree("the cache has other nodes than the API server", known ^ nodes.keys())
-        self._agree("pods are assumed and were bound long ago", host.cache.assumed_uids)
-        self._agree("pods are in the queue and have a node", [pod.key for pod in host.queue.pods()])
-        self._agree("pods are in flight and have a node", [info.key for info in host.queue.in_flight])
-        self._agree("binding cycles have not ended", [one.cycle_id for one in host.binding.attempts()])
-        self._agree("pods wait at Permit", [one.pod.key for one in host.waiting_pods.list()])
-        self._agree("reservations were neither undone nor ended", ledger.held.values())
-        self._agree("the keeper was called in a wrong order", ledger.broken)
+        agree("the cache has other pods on nodes than the API server", cached.items() ^ bound.items())
+        agree("the cache has other nodes than the API server", known ^ nodes.keys())
+        agree("pods are assumed and were bound long ago", host.cache.assumed_uids)
+        agree("pods are in the queue and have a node", [pod.key for pod in host.queue.pods()])
+        agree("pods are in flight and have a node", [info.key for info in host.queue.in_flight])
+        agree("binding cycles have not ended", [one.cycle_id for one in host.binding.attempts()])
+        agree("pods wait at Permit", [one.pod.key for one in host.waiting_pods.list()])
+        agree("reservations were neither undone nor ended", ledger.held.values())
+        agree("the keeper was called in a wrong order", ledger.broken)
+        agree("nominations outlive their pods", host.queue.nominated_pods())
+        agree("pods were bound without a Scheduled event", self.told.unsaid())
         for name, gang in self._gangs.items():
             if not gang.is_leaving and len(gang.ever_bound) < gang.least:
                 raise LawBrokenError(f"gang {name} of {gang.least} has nodes for {len(gang.ever_bound)}")
+
+    def check_conditions(self) -> None:
+        """Raise LawBrokenError if a pod was tried and its condition does not say why it has no node.
+
+        For a world in which no call fails, a while after the last attempt.
+        """
+        agree("attempts failed without a condition", self.told.without_condition(self._server.list("pods")))
 
     def _pods(self) -> list[KubeObject]:
         over = ("Succeeded", "Failed")
         return [pod for pod in self._server.list("pods") if pod.get("status.phase") not in over]
 
-    @staticmethod
-    def _agree(what: str, found: Any) -> None:
-        if found:
-            raise LawBrokenError(f"at rest, {what}: {', '.join(sorted(map(str, found)))}")
+
+def agree(what: str, found: Iterable[Any]) -> None:
+    """Raise LawBrokenError if there is something in `found`."""
+    if names := sorted(map(str, found)):
+        raise LawBrokenError(f"at rest, {what}: {', '.join(names)}")
 
 
 def check_nothing_left(loop: asyncio.AbstractEventLoop, timers: Callable[[], Sequence[str]]) -> None:

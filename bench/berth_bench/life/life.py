@@ -1,6 +1,6 @@
 """`live`: one life: a whole host in a world that is drawn from a seed, on a virtual clock.
 
-The host is the one that `berth simulate` and `berth scheduler` run, with kube-scheduler's plugins and two of
+The host is the one that `berth simulate` and `berth scheduler` run, with kube-scheduler's plugins and one of
 the life, on the embedded API server.
 """
 
@@ -26,21 +26,23 @@ from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer
 from berth_sim.run.settle import NEVER_FLUSHED_S
 
+from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
 from berth_bench.life.faulty_cluster import FaultyCluster
 from berth_bench.life.laws import LawBrokenError, Laws
-from berth_bench.life.plugins import keeper
+from berth_bench.life.plugins import KEEPER, keeper
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
 from berth_bench.life.weights import Weights
 from berth_bench.life.world import World
-from berth_bench.soak.plugins import SoakGate
 
 DAY_S: Final = 86400.0
 LOOK_S: Final = 5.0
 """Virtual seconds between two looks at the laws."""
 CALM_WITHIN_S: Final = 300.0
 """Virtual seconds in which every pod must get a node, once nothing fails and there is room for all."""
+RESTS_S: Final = 60.0
+"""Virtual seconds without faults after which a pod that still waits must lack room."""
 SETTLES_S: Final = 30.0
 """Virtual seconds after the last binding in which everything that belongs to it must end."""
 SLACK_S: Final = 90.0
@@ -57,7 +59,7 @@ profiles:
     reserve: {enabled: [{name: LifeKeeper}]}
     preBind: {enabled: [{name: LifeKeeper}]}
     postBind: {enabled: [{name: LifeKeeper}]}
-    permit: {enabled: [{name: SoakGate}]}
+    permit: {enabled: [{name: LifeKeeper}]}
 """
 
 
@@ -181,7 +183,7 @@ class _Life:
         self._port_chance = random.Random(chance.random())
         kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
         keeper_class, self._ledgers = keeper(kept_chance, weights.plugin_errors)
-        self._plugins: dict[str, type] = {"LifeKeeper": keeper_class, "SoakGate": SoakGate}
+        self._plugins: dict[str, type] = {KEEPER: keeper_class}
         self._configuration = _configuration(self._plugins)
         self.world = World(
             self._server,
@@ -194,6 +196,7 @@ class _Life:
         )
         self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
         self.world.leaves = self.laws.account.leaves
+        self.laws.told.requires = weights.is_calm
         self._port, self._host = self._new_host()
         self._restarting: asyncio.Future[None] | None = None
 
@@ -208,9 +211,12 @@ class _Life:
             self.world.begin()
             await self._host.start()
             await self._acts()
-            self.world.calm_down()
+            self.world.repair()
+            await self._rest()
+            self.world.make_room()
             await self._come_to_rest()
             self.laws.check_end(self._host, self._ledgers[-1])
+            await self._empty()
             await self._host.stop()
             self.laws.close()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
@@ -243,6 +249,26 @@ class _Life:
         if self._weights.is_calm:
             self.laws.check_gangs()
 
+    async def _rest(self) -> None:
+        """Let nothing fail for a while; who waits then must lack room."""
+        self.laws.told.requires = True
+        ends_s = self._clocks.monotonic_s() + RESTS_S
+        while self._clocks.monotonic_s() < ends_s:
+            await asyncio.sleep(LOOK_S)
+            self.world.collect_once()
+            self._look()
+        at_rest.check_totals(self._host)
+        at_rest.check_nobody_waits_for_room_that_is_there(self._host, self._server)
+        self.laws.check_conditions()
+
+    async def _empty(self) -> None:
+        """Delete everything; nothing may be left in the host's tables."""
+        at_rest.check_totals(self._host)
+        self.world.delete_everything()
+        await asyncio.sleep(SETTLES_S)
+        self._look()
+        at_rest.check_emptied(self._host, self._ledgers[-1])
+
     async def _come_to_rest(self) -> None:
         account = self.laws.account
         ends_s = self._clocks.monotonic_s() + CALM_WITHIN_S
@@ -269,6 +295,7 @@ class _Life:
             self._port_chance.getrandbits(32),
             self._weights.faults,
             note=self.laws.note,
+            note_event=self.laws.note_event,
         )
         options = HostOptions(
             clock=self._clocks,

@@ -1,27 +1,37 @@
-"""The plugins of a life, beside kube-scheduler's own: one reserves, one holds pods at Permit.
+"""The plugin of a life, beside kube-scheduler's own: it reserves, and holds some pods at Permit.
 
-`keeper` makes a class for one life. `SoakGate` holds one pod of five, as in a soak.
+`keeper` makes a class for one life.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
-from berth_sdk.results import PatchResult, PreBindResult
+from berth_sdk.results import PatchResult, PermitResult, PreBindResult
 from berth_sdk.status import SUCCESS, Status
+
+KEEPER: Final = "LifeKeeper"
+_HELD: Final = 5
+"""Permit holds one of this many pods."""
+_HELD_S: Final = 10.0
 
 
 class Ledger:
-    """The reservations of one host's keeper. `held`: the pods with one, by uid. `broken`: what was wrong."""
+    """What one host's keeper knows. `held`: the pods with a reservation, by uid. `waiting`: the pods that it
+    holds at Permit, by uid. `permitted`: the uids of those that it was asked about at Permit. `broken`: what
+    was wrong.
+    """
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
+        self.permitted: set[str] = set()
         self.broken: list[str] = []
 
 
@@ -36,10 +46,11 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
         return Status.error("drawn by the life") if chance.random() < error_share else SUCCESS
 
     class LifeKeeper(Plugin):
-        """Reserve, PreBind, Unreserve and PostBind."""
+        """Reserve, Permit, PreBind, Unreserve and PostBind."""
 
         def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
             super().__init__(args, handle)
+            self._count = 0
             self._ledger = Ledger()
             ledgers.append(self._ledger)
 
@@ -50,20 +61,43 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
             self._ledger.held[pod.uid] = pod.key
             return fails()
 
+        def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
+            """Allow the pods that are held. Hold some pods, for 10 s or until the next pod comes."""
+            ledger = self._ledger
+            ledger.permitted.add(pod.uid)
+            for waiting in self.handle.waiting_pods(only_mine=True):
+                if waiting.pod.uid != pod.uid:
+                    ledger.waiting.pop(waiting.pod.uid, None)
+                    self.handle.allow(waiting)
+            self._count += 1
+            if self._count % _HELD:
+                return SUCCESS
+            ledger.waiting[pod.uid] = pod.key
+            return PermitResult.wait(_HELD_S)
+
         def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-            """Undo the reservation."""
-            self._ledger.held.pop(pod.uid, None)
+            """Undo the reservation. No other plugin's Reserve fails in a life, so there is one."""
+            self._ledger.waiting.pop(pod.uid, None)
+            self._ledger.permitted.discard(pod.uid)
+            if self._ledger.held.pop(pod.uid, None) is None:
+                self._ledger.broken.append(f"Unreserve of {pod.key} without Reserve")
 
         def pre_bind(
             self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]
         ) -> PreBindResult:
-            """Check that the pod has a reservation."""
-            if pod.uid not in self._ledger.held:
-                self._ledger.broken.append(f"PreBind of {pod.key} without Reserve")
+            """Check that the pod has a reservation, and that Permit lets it go."""
+            for is_wrong, what in (
+                (pod.uid not in self._ledger.held, "without Reserve"),
+                (pod.uid not in self._ledger.permitted, "without Permit"),
+                (pod.uid in self._ledger.waiting, "while Permit holds it"),
+            ):
+                if is_wrong:
+                    self._ledger.broken.append(f"PreBind of {pod.key} {what}")
             return PreBindResult(fails())
 
         def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
             """End the reservation of a bound pod."""
+            self._ledger.permitted.discard(pod.uid)
             if self._ledger.held.pop(pod.uid, None) is None:
                 self._ledger.broken.append(f"PostBind of {pod.key} without Reserve")
 

@@ -127,18 +127,34 @@ class World:
                     group.create_task(self._repeat(name, gap_s, act, own))
             group.create_task(self._collect_garbage())
 
-    def calm_down(self) -> None:
-        """Repair everything, complete the gangs, and add nodes with room for every pod."""
+    def repair(self) -> None:
+        """Let nothing fail any more, and complete the gangs."""
         self._trace.add("world calm")
         self._port().behave()
         for name, gang in self.gangs.items():
             if gang.is_leaving:
                 self._delete_gang(name)
         self.complete_gangs()
+        self.collect_once()
+
+    def make_room(self) -> None:
+        """Add nodes with room for every pod."""
+        self._trace.add("world has room")
         for zone in ZONES:
             for number in range(_SPARE_EACH):
                 self._create(_node(f"spare-{zone}{number}", f"{_SPARE_CPU}", zone))
-        self.collect_once()
+
+    def delete_everything(self) -> None:
+        """Delete all gangs, pods, budgets and nodes."""
+        self._trace.add("world empty")
+        for name, gang in self.gangs.items():
+            if not gang.is_leaving:
+                self._delete_gang(name)
+        for pod in self._server.list("pods"):
+            self._delete_pod(pod.ref.name)
+        for resource in ("policy/poddisruptionbudgets", "nodes"):
+            for item in self._server.list(resource):
+                self._delete(resource, item.ref)
 
     def complete_gangs(self) -> None:
         """Create the groups and the members that gangs lack, as a controller does."""

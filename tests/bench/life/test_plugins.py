@@ -1,10 +1,13 @@
-"""The keeper of a life: its ledger, and the errors that it draws."""
+"""The keeper of a life: its ledger, the pods that it holds, and the errors that it draws."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from berth_bench.life.plugins import keeper
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
@@ -25,9 +28,27 @@ WEB = Pod.from_object(
 STATE = CycleState("cycle")
 
 
+class Waits:
+    """A handle with the pods that wait at Permit."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def waiting_pods(self, *, only_mine: bool) -> list[Any]:
+        assert only_mine
+        return list(self.waiting)
+
+    def allow(self, waiting: Any) -> None:
+        self.waiting.remove(waiting)
+
+
+def another(uid: str) -> Pod:
+    return replace(WEB, name=uid, uid=uid)
+
+
 def made(error_share: float = 0.0) -> tuple[Any, Any]:
     cls, ledgers = keeper(random.Random(0), error_share)
-    plugin = cls({}, cast(Handle, None))
+    plugin = cls({}, cast(Handle, Waits()))
     return plugin, ledgers[-1]
 
 
@@ -36,9 +57,10 @@ def test_reservation_ends_with_unreserve_or_post_bind() -> None:
     for end in ("unreserve", "post_bind"):
         assert plugin.reserve(STATE, WEB, "n1").is_success
         assert list(ledger.held.values()) == ["default/web"]
+        assert plugin.permit(STATE, WEB, "n1").is_success
         assert plugin.pre_bind(STATE, WEB, "n1", ()).status.is_success
         getattr(plugin, end)(STATE, WEB, "n1")
-        assert ledger.held == {}
+        assert (ledger.held, ledger.permitted) == ({}, set())
     assert ledger.broken == []
 
 
@@ -48,11 +70,30 @@ def test_calls_in_a_wrong_order_are_noted() -> None:
     plugin.post_bind(STATE, WEB, "n1")
     plugin.reserve(STATE, WEB, "n1")
     plugin.reserve(STATE, WEB, "n1")
+    plugin.unreserve(STATE, WEB, "n1")
+    plugin.unreserve(STATE, WEB, "n1")
     assert ledger.broken == [
         "PreBind of default/web without Reserve",
+        "PreBind of default/web without Permit",
         "PostBind of default/web without Reserve",
         "Reserve of default/web twice, without Unreserve",
+        "Unreserve of default/web without Reserve",
     ]
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_one_pod_of_five_is_held_until_the_next_comes(is_released: bool) -> None:
+    plugin, ledger = made()
+    for number in range(4):
+        assert plugin.permit(STATE, another(f"u{number}"), "n1").is_success
+    plugin.reserve(STATE, WEB, "n1")
+    assert plugin.permit(STATE, WEB, "n1").status.code is Code.WAIT
+    plugin.handle.waiting.append(SimpleNamespace(pod=WEB))
+    if is_released:
+        plugin.permit(STATE, another("next"), "n1")
+        assert plugin.handle.waiting == []
+    plugin.pre_bind(STATE, WEB, "n1", ())
+    assert ledger.broken == ([] if is_released else ["PreBind of default/web while Permit holds it"])
 
 
 def test_share_of_calls_fails() -> None:

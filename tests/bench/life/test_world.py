@@ -69,7 +69,8 @@ def test_calm_world_has_whole_gangs_room_in_each_zone_and_no_pod_on_a_node_that_
         alone.server.bind(pods[0].ref, "never-was")
         deleted: list[str] = []
         alone.world.leaves = deleted.append
-        alone.world.calm_down()
+        alone.world.repair()
+        alone.world.make_room()
         assert pods[0].ref.name in deleted
         for name, gang in alone.world.gangs.items():
             there = [
@@ -86,3 +87,15 @@ def test_calm_world_has_whole_gangs_room_in_each_zone_and_no_pod_on_a_node_that_
     server = run(main, random.Random(0))
     zones = {one.get("metadata.labels")[ZONE] for one in server.list("nodes") if "spare" in one.ref.name}
     assert zones == set(ZONES)
+
+
+def test_everything_can_be_deleted() -> None:
+    async def main(clocks: VirtualClocks) -> ApiServer:
+        alone = Alone(clocks)
+        await alone.live(2000)
+        alone.world.delete_everything()
+        return alone.server
+
+    server = run(main, random.Random(0))
+    for resource in ("pods", "nodes", "scheduling.k8s.io/podgroups", "policy/poddisruptionbudgets"):
+        assert server.list(resource) == []

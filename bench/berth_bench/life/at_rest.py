@@ -1,0 +1,108 @@
+"""What must hold of a host while nothing happens: nobody waits for room that is there, nothing is left over.
+
+Raises `laws.LawBrokenError`, as the laws of each step do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from berth_host.app import Host
+from berth_host.queue.places import Place
+from berth_sdk.kube_object import KubeObject
+from berth_sdk.pod import Pod
+from berth_sdk.quantity import milli_value
+from berth_sim.cluster.server import ApiServer
+
+from berth_bench.life.laws import agree
+from berth_bench.life.plugins import KEEPER, Ledger
+
+_LIMITING: Final = (
+    "spec.nodeSelector",
+    "spec.topologySpreadConstraints",
+    "spec.affinity",
+    "spec.schedulingGroup",
+)
+
+
+def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> None:
+    """Raise LawBrokenError if a pod is unschedulable, although an open node has room for it.
+
+    Only pods that may run on any node are judged, and only those that the keeper did not reject: nothing
+    tells the host when the keeper would decide otherwise. Nominated pods take the room of their nodes.
+    """
+    room = _room(host, server)
+    waiting = []
+    for item in server.list("pods"):
+        if item.get("spec.nodeName") or any(map(item.get, _LIMITING)):
+            continue
+        if item.get("status.nominatedNodeName"):
+            continue
+        pod = Pod.from_object(item)
+        held = host.queue.find(pod)
+        if held is None or held.place is not Place.POOL or KEEPER in held.info.unschedulable_plugins:
+            continue
+        needed = pod.requests.get("cpu", 0)
+        if fits := sorted(name for name, free in room.items() if free >= needed):
+            waiting.append(f"{pod.key} ({needed}m, {fits[0]} has {room[fits[0]]}m)")
+    agree("pods are unschedulable although there is room", waiting)
+
+
+def _room(host: Host, server: ApiServer) -> dict[str, int]:
+    """Return the free CPU of each open node, in thousandths."""
+    taken: Counter[str] = Counter()
+    for item in server.list("pods"):
+        node = item.get("spec.nodeName") or item.get("status.nominatedNodeName")
+        if node and item.get("status.phase") not in ("Succeeded", "Failed"):
+            taken[node] += Pod.from_object(item).requests.get("cpu", 0)
+    for info in host.cache.node_infos():
+        assumed = sum(pod.requests.get("cpu", 0) for pod in info.pods if host.cache.is_assumed(pod.uid))
+        taken[info.name] += assumed
+    return {
+        node.ref.name: _offered(node) - taken[node.ref.name]
+        for node in server.list("nodes")
+        if not node.get("spec.taints") and not node.get("spec.unschedulable")
+    }
+
+
+def _offered(node: KubeObject) -> int:
+    return milli_value(str(node.get("status.allocatable.cpu")))
+
+
+def check_totals(host: Host) -> None:
+    """Raise LawBrokenError if the cache counts other requests on a node than those of its pods."""
+    wrong = []
+    for info in host.cache.node_infos():
+        total: Counter[str] = Counter()
+        for pod in info.pods:
+            total.update(pod.requests)
+        if {name: amount for name, amount in info.requested.items() if amount} != dict(+total):
+            wrong.append(
+                f"{info.name} ({dict(sorted(info.requested.items()))}, {dict(sorted(total.items()))})"
+            )
+    agree("the cache counts other requests than those of the pods", wrong)
+
+
+def check_emptied(host: Host, ledger: Ledger) -> None:
+    """Raise LawBrokenError if a table of the host has entries, after every object has been deleted."""
+    queue, cache = host.queue, host.cache
+    left: dict[str, Any] = {
+        "pods in the queue": [pod.key for pod in queue.pods()],
+        "pods in flight": [pod.key for pod in queue.in_flight],
+        "kept events": sorted(queue.in_flight.labels()),
+        "nominations": sorted(queue.nominated_pods()),
+        "nodes in the cache": [info.name for info in cache.node_infos()],
+        "groups in the cache": sorted(cache.groups.group_keys()),
+        "pods in the object stores": [pod.key for pod in host.objects.pods()],
+        "preemptions": ["preemption"] * len(host.preempting) + sorted(host.preempting.waited_for_by),
+        "evictions": ["eviction"] * len(host.evictions),
+        "binding cycles": ["binding cycle"] * len(host.binding),
+        "bindings without an outcome": [pod.key for pod in host.binding.undecided],
+        "writes of statuses": ["write"] * host.status.pending_count,
+        "pods that the keeper holds": [*ledger.held.values(), *ledger.waiting.values(), *ledger.permitted],
+    }
+    agree(
+        "after everything was deleted, there are left",
+        [f"{what}: {found}" for what, found in left.items() if found],
+    )
