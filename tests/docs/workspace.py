@@ -69,6 +69,7 @@ class Workspace:
             "json": self._json,
             "toml": self._nothing,
             "go": self._nothing,
+            "typescript": self._nothing,
             "text": self._nothing,
         }
 
@@ -93,7 +94,7 @@ class Workspace:
     # --- one kind each ---------------------------------------------------------------------------
 
     def _nothing(self, block: Block) -> None:
-        """Ignore a picture, a file for another tool, or a Go program to compare with."""
+        """Ignore a picture, a file for another tool, or a program in another language."""
 
     def _python(self, block: Block) -> None:
         if ">>>" in block.text:

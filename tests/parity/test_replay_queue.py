@@ -145,7 +145,7 @@ BROKEN_LINES = [
     (queue.SchedulingQueue.update, "self.nominator.update(old, new)", "pass", "nominated"),
     (queue.SchedulingQueue.pop, "entity.count_attempt()", "pass", ""),
     (flush_timers.FlushTimers._fire, "self._queue.flush_backoff()", "pass", "backoff"),
-    (gates.Gates._run, "if not status.is_success:", "if False:", ""),
+    (gates.Gates._run, "if status.code is not Code.SUCCESS:", "if False:", ""),
     # event handlers
     (handlers.EventHandlers._assigned, "ActionType.ADD", "ActionType.DELETE", ""),
     (handlers.EventHandlers._pod_updated, "self._queue.delete(old)", "pass", ""),
