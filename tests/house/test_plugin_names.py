@@ -19,7 +19,7 @@ _ANY: Final = re.compile(rf"(?<![\w/])({'|'.join(sorted(_NAMES))})(?!\w)")
 _CONSTANTS: Final = {"FIT": "NodeResourcesFit", "GANG_SCHEDULING": "GangScheduling"}
 _CONSTANTS_OF_SDK: Final = {"COSCHEDULING_PLUGIN": COSCHEDULING_PLUGIN}
 _CONFIGURATION: Final = ("config", "older_config")
-"""What KubeSchedulerConfiguration names itself: plugins, types of arguments, gates, versions."""
+"""Names that KubeSchedulerConfiguration has: plugins, types of arguments, gates, versions."""
 _ALLOWED: Final[dict[str, tuple[str, str]]] = {
     "berth_host/framework/framework.py": (
         "DefaultPreemption",

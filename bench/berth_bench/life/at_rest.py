@@ -1,4 +1,4 @@
-"""What must hold of a host while nothing happens: nobody waits for room that is there, nothing is left over.
+"""The laws of a host at rest: no pod waits for room that is there, and an empty cluster leaves no entries.
 
 Raises `laws.LawBrokenError`, as the laws of each step do.
 """

@@ -23,9 +23,9 @@ _HELD_S: Final = 10.0
 
 
 class Ledger:
-    """What one host's keeper knows. `held`: the pods with a reservation, by uid. `waiting`: the pods that it
-    holds at Permit, by uid. `permitted`: the uids of those that it was asked about at Permit. `broken`: what
-    was wrong.
+    """The records of one host's keeper. `held`: the pods with a reservation, by uid. `waiting`: the pods that
+    it holds at Permit, by uid. `permitted`: the uids of those that it was asked about at Permit. `broken`:
+    what was wrong.
     """
 
     def __init__(self) -> None:

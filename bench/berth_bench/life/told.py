@@ -27,7 +27,7 @@ class Told:
         """The keys of the pods that are bound and have no Scheduled event yet, by uid."""
         self._scheduled: set[str] = set()
         self._failed: dict[str, str] = {}
-        """What was said of the last attempt of each pod that failed, by uid."""
+        """The message of the last attempt of each pod whose attempt failed, by uid."""
 
     def pod_is(self, pod: KubeObject) -> None:
         """Note a new or changed pod."""

@@ -1,4 +1,4 @@
-"""What a binding may count on: the node as it is, and as it was a while ago."""
+"""A binding is judged by the node as it is, and as it was a while ago."""
 
 from __future__ import annotations
 

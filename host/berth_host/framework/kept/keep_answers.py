@@ -627,7 +627,7 @@ _LASTING: Final = (NoConcern.CYCLE, NoConcern.NEUTRAL)
 
 def _begun(cycle: Cycle) -> KeptForPod | None:
     # `Cycle` is below this package, so it does not name the class that `KeepAnswers.pre_filter` puts there.
-    return cycle.kept  # type: ignore[return-value]
+    return cycle.kept  # type: ignore[return-value]  # see above
 
 
 def _holds(kept: KeptForPod, plugin: str, answer: PreFilterResult) -> bool:
