@@ -32,11 +32,11 @@ from berth_host.errors.cluster import (
     UnavailableError,
 )
 from berth_host.log import get_logger
-from berth_host.model import chance
 from berth_host.model.backoff import Backoff
 from berth_host.model.clock import Clock, Timer
 from berth_host.model.compact_json import compact_json
 from berth_host.model.patch_type import PatchType
+from berth_sdk import chance
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.rfc3339 import format_micro_time
 

@@ -25,8 +25,8 @@ from typing import Any, Final
 from berth_host.cluster.port import WatchEvent, WatchHandler
 from berth_host.errors.cluster import ClusterError, ForbiddenError, GoneError, NotFoundError, UnavailableError
 from berth_host.log import get_logger
-from berth_host.model import chance
 from berth_host.model.resources import COSCHEDULING_GROUPS, RESOURCE_OF_GATE
+from berth_sdk import chance
 from berth_sdk.json.objects import finish, has_opaque
 from berth_sdk.json.reader import read_deep_json
 from berth_sdk.kube_object import LAST_APPLIED, KubeObject, ObjectRef

@@ -27,9 +27,9 @@ from berth_host.errors.cluster import (
     UnauthorizedError,
 )
 from berth_host.log import get_logger
-from berth_host.model import chance
 from berth_host.model.clock import Clock, RealClock, sleep
 from berth_host.model.lease_record import LeaseRecord
+from berth_sdk import chance
 from berth_sdk.rfc3339 import format_micro_time
 
 from berth_kube.lease_settings import JITTER, LeaseSettings

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.errors import HandleError
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Refresher(Generic[T]):
         every_s: float,
         limit_s: float,
         changed: Callable[[], object] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """`read`: returns the value; it must end by itself, so give its request a timeout. `limit_s`: the age
         in seconds from which the value is not used. Values that cannot be compared, as arrays, count as

@@ -19,8 +19,8 @@ from berth_host.app import Host, HostOptions
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.cycle.chooser import SeededChooser
-from berth_host.model import chance as process_chance
 from berth_host.plugins.registry import ClassRegistry
+from berth_sdk import chance as process_chance
 from berth_sim.cluster.admitting import server_of_a_question
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer

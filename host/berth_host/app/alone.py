@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final, Self
 
+from berth_sdk import chance
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
@@ -41,7 +42,6 @@ from berth_host.framework.waiting_pods import WaitingPods
 from berth_host.handle.backend import HandleBackend
 from berth_host.handle.in_process import InProcessHandle
 from berth_host.handle.null_backend import NoHost
-from berth_host.model import chance
 from berth_host.model.clock import RealClock
 from berth_host.plugins.clients import ClientSeams, make_clients, plugins_by_point
 from berth_host.plugins.registry import ClassRegistry

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
+from berth_sdk import chance
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node import Node
@@ -23,7 +24,6 @@ from berth_sdk.pod import Pod
 from berth_host.cluster.port import ClusterPort
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.endpoints import QuestionError
-from berth_host.model import chance
 from berth_host.model.clock import Clock
 from berth_host.questions.questions import Manifest
 

@@ -10,11 +10,11 @@ trials, gets its arguments when it is attached; a refusal then concerns this ins
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import grpc
+from berth_sdk import chance
 from berth_sdk.wire.requests import TRIAL
 
 from berth_host.attach.child import Child, ChildError
@@ -61,7 +61,7 @@ async def _try(place: Place, seams: AttachSeams) -> Refusal | None:
     names = ", ".join(plugin.name for plugin in place.plugins)
     child: Child | None = None
     channel: grpc.aio.Channel | None = None
-    attachment_id = secrets.token_hex(8)
+    attachment_id = chance.token_hex(8)
     try:
         if place.command:
             child = await Child.launch(place.command, place.title, plugins=names)

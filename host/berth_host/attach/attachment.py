@@ -23,6 +23,7 @@ from dataclasses import asdict
 from typing import Final
 
 import grpc
+from berth_sdk import chance
 from berth_sdk.clocks import monotonic_s
 
 from berth_host.attach.attached_instance import Standing
@@ -59,7 +60,6 @@ from berth_host.attach.state_feed import InstanceFeed
 from berth_host.errors.plugins import PluginError
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
-from berth_host.model import chance
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity
 from berth_host.rpc.served.statuses import cut, plain
 

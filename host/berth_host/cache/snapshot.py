@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from berth_sdk import chance
 from berth_sdk.node import Node
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeColumns, NodeTable, NodeUsage, ObjectStore, PodTable, StateVersion
@@ -28,7 +29,6 @@ from berth_host.cache.objects import ObjectStores
 from berth_host.cache.pod_groups import Member, MemberState, SnapshotGroups
 from berth_host.cache.row_log import RowLog
 from berth_host.errors.state import InvariantError
-from berth_host.model import chance
 
 
 @dataclass(frozen=True, slots=True)

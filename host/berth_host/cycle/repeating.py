@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
+from berth_sdk import chance
 from berth_sdk.kube_object import ObjectRef
 
 from berth_host.errors.cluster import ClusterError, RepeatableError, UnavailableError
-from berth_host.model import chance
 
 T = TypeVar("T")
 TRIES: Final = 4

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
+from berth_sdk import chance
 from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -77,7 +78,6 @@ from berth_host.framework.framework import Framework
 from berth_host.framework.score_table import ScoreTable
 from berth_host.log import get_logger
 from berth_host.metrics.series import instant_s
-from berth_host.model import chance
 from berth_host.model.clock import Clock
 from berth_host.model.internal_error import InternalError
 from berth_host.model.node_statuses import NodeStatuses

@@ -11,7 +11,7 @@ import math
 import random
 from typing import Final
 
-from berth_host.model import chance
+from berth_sdk import chance
 
 _MAX_DOUBLINGS: Final = 64
 

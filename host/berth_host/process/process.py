@@ -26,6 +26,7 @@ from berth_kube.connection import Connection
 from berth_kube.informer import Keeps
 from berth_kube.lease import ElectorOptions, LeaderElector
 from berth_kube.lease_client import KubeLeases
+from berth_sdk import chance
 
 from berth_host.app import Host, HostOptions
 from berth_host.app.reload import reload
@@ -42,7 +43,6 @@ from berth_host.listening.descriptors import raise_descriptor_limit
 from berth_host.log import get_logger
 from berth_host.log.secrets import masked_object
 from berth_host.metrics import families
-from berth_host.model import chance
 from berth_host.process.cache_debugger import dump
 from berth_host.process.cluster_metrics import show_cluster
 from berth_host.process.late_reviewer import LateReviewer

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from berth_sdk import chance
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
 
@@ -27,7 +28,6 @@ from berth_host.groups.group_attempt import Branch, GroupAttempt, GroupStatus, M
 from berth_host.groups.group_rules import GroupRules, rules_of
 from berth_host.groups.placements import Placements, Restart
 from berth_host.metrics.group_metrics import GroupMetrics
-from berth_host.model import chance
 from berth_host.model.clock import RealClock
 from berth_host.model.resources import POD_GROUPS
 from berth_host.questions.questions import AskedCluster, Question

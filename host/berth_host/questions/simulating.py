@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from berth_sdk import chance
 from berth_sdk.clocks import work_s
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import KubeObject
@@ -44,7 +45,6 @@ from berth_host.explain.simulated import (
     TemplateUse,
     Verdict,
 )
-from berth_host.model import chance
 from berth_host.questions.ask_pod import Among, Found, search_pod
 from berth_host.questions.question_notes import notes_about
 from berth_host.questions.questions import AskedCluster, Manifest, Question, ReadsManifests

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from berth_sdk import chance
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import NeedKind
 from berth_sdk.node import Node
@@ -34,7 +35,6 @@ from berth_host.errors.endpoints import QuestionError
 from berth_host.errors.plugins import CycleRestartError
 from berth_host.framework.filtering import filter_scenarios
 from berth_host.framework.framework import Framework
-from berth_host.model import chance
 from berth_host.questions.questions import AskedCluster, Question
 
 

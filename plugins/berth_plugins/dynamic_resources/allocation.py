@@ -5,10 +5,10 @@ Source: `allocator_incubating.go` (Allocate, createNodeSelector), v1.37.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from berth_sdk import chance
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.slices import Work
 
@@ -58,7 +58,7 @@ def _result(choice: Choice, rules: Rules) -> Json:
     if device.binding_failure_conditions and rules.binding_conditions:
         result["bindingFailureConditions"] = list(device.binding_failure_conditions)
     if choice.amounts is not None:
-        result["shareID"] = str(uuid.uuid4())
+        result["shareID"] = chance.new_uid()
         if choice.amounts:
             result["consumedCapacity"] = {name: text for name, (_, text) in choice.amounts.items()}
     return result

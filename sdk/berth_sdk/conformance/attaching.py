@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance.case import BrokenError, Subject, case, declares, number_of, spelled
 from berth_sdk.conformance.host import CallError, Host, new_id, skipped
 from berth_sdk.conformance.way import Way, chosen
@@ -353,7 +354,7 @@ def _becomes_ready(host: Host, until_s: float) -> None:
             )
         if answer.ready:
             return
-        if time.monotonic() > until_s:
+        if monotonic_s() > until_s:
             raise BrokenError(f"the instance does not become ready: {answer.message or 'no message'}")
         time.sleep(0.2)
 
@@ -378,7 +379,7 @@ def _drain_answer(host: Host) -> None:
     for _ in range(2):
         host.call("Drain", request, 2.0)
     host.attach()
-    _becomes_ready(host, min(host.ends_at - 1.0, time.monotonic() + READY_S * host.target.time_factor))
+    _becomes_ready(host, min(host.ends_at - 1.0, monotonic_s() + READY_S * host.target.time_factor))
     _goes_on(host)
 
 

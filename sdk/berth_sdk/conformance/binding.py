@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance import checks
 from berth_sdk.conformance.attaching import offers_trial
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case, declares
@@ -273,7 +274,7 @@ def _calls_of_handle(host: Host) -> HandleDouble:
     double = host.target.double
     if double is None or not host.subject.plugin.handle_client:
         raise skipped("the plugin does not call HandleService")
-    until = time.monotonic() + _HANDLE_S * host.target.time_factor
+    until = monotonic_s() + _HANDLE_S * host.target.time_factor
     since = len(double.calls)
     first = Way(host)
     first.to_binding()
@@ -286,7 +287,7 @@ def _calls_of_handle(host: Host) -> HandleDouble:
                 unreserve(host, way.cycle)
         if len(double.calls) > since:
             return double
-        if time.monotonic() > until:
+        if monotonic_s() > until:
             raise lacking(host, "the plugin made no call to HandleService for this pod")
         time.sleep(0.05)
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import grpc
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance.answers import sized
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject, case
 from berth_sdk.conformance.host import PROFILE, CallError, Cycle, Host, new_id, skipped
@@ -597,9 +598,9 @@ def _decides(host: Host, *, is_lost: bool) -> bool:
             return True  # the host ends the wait
     before = len(double.decisions)
     later: list[Cycle] = []
-    until = time.monotonic() + 2.0 * host.target.time_factor
+    until = monotonic_s() + 2.0 * host.target.time_factor
     try:
-        while time.monotonic() < until and host.ends_at > time.monotonic():
+        while monotonic_s() < until and host.ends_at > monotonic_s():
             if len(later) < 3:
                 other = Way(host)
                 other.to_binding()

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance.case import BrokenError, SkippedError, Subject
 from berth_sdk.conformance.handle_double import HandleDouble
 from berth_sdk.conformance.world import World, WorldNode, incoming, pod_object, stream
@@ -162,7 +163,7 @@ class Host:
         self.target = target
         self.subject = subject
         self.limit_s = limit_s * target.time_factor
-        self.ends_at = time.monotonic() + self.limit_s
+        self.ends_at = monotonic_s() + self.limit_s
         self.world = World(subject, target.pod)
         self.attachment_id = ""
         self.others: Sequence[identity.PluginDescriptor] = ()
@@ -205,7 +206,7 @@ class Host:
         make = self._channel.stream_unary if method.client_streaming else self._channel.unary_unary
         stub = make(path, request_serializer=_serialized, response_deserializer=reply)
         first = request[0] if method.client_streaming else request
-        given_s = max(0.001, min(patience_s * self.target.time_factor, self.ends_at - time.monotonic()))
+        given_s = max(0.001, min(patience_s * self.target.time_factor, self.ends_at - monotonic_s()))
         sent = iter(request) if method.client_streaming else request
         return _Made(stub, sent, given_s, _metadata(first) if metadata is None else metadata)
 
@@ -328,17 +329,17 @@ class Host:
             raise SkippedError("the kit cannot restart the server: say how with --restart", "--restart")
         before = self.handshake().instance_id
         self.close()
-        begun = time.monotonic()
+        begun = monotonic_s()
         try:
             self.target.restart()
         except RestartError as err:
             raise BrokenError(f"the server could not be restarted: {err}") from err
         returns_s = RESTARTED_S * self.target.time_factor
-        until = time.monotonic() + returns_s
+        until = monotonic_s() + returns_s
         problem = "its instance_id is still the same"
-        while time.monotonic() < until:
-            self.ends_at += time.monotonic() - begun  # the time of the case is for its calls
-            begun = time.monotonic()
+        while monotonic_s() < until:
+            self.ends_at += monotonic_s() - begun  # the time of the case is for its calls
+            begun = monotonic_s()
             self._channel.close()
             self._channel = self.target.channel()
             try:

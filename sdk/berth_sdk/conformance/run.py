@@ -11,6 +11,7 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance import (  # noqa: F401  (their import registers the cases)
     arguments,
     attaching,
@@ -171,9 +172,9 @@ def _results(target: Target, subject: Subject, cases: Sequence[Case], limit_s: f
         if stopped:
             yield Result(one, "skip", stopped, 0.0)
             continue
-        begun = time.monotonic()
+        begun = monotonic_s()
         result, detail, needs = _judged(target, subject, one, limit_s)
-        yield Result(one, result, target.without_secrets(detail), time.monotonic() - begun, needs)
+        yield Result(one, result, target.without_secrets(detail), monotonic_s() - begun, needs)
         if result == "fail":
             stopped = _why_no_more(target, subject, one)
 
@@ -209,7 +210,7 @@ def _shortened(text: str) -> str:
 
 
 def _in_time(host: Host, text: str) -> str:
-    if time.monotonic() < host.ends_at:
+    if monotonic_s() < host.ends_at:
         return text
     return (
         f"{text} (the {host.limit_s:g} s of the case are over; if the machine is slow, give the kit more"
@@ -223,12 +224,12 @@ def _why_no_more(target: Target, subject: Subject, failed: Case) -> str:
         return "the plugin does not accept its arguments: give them with --args"
     if failed.id == "handshake.answer" and not subject.plugin.name:
         return "the server serves no plugin of this contract"
-    until = time.monotonic() + RETURN_S * target.time_factor
+    until = monotonic_s() + RETURN_S * target.time_factor
     while True:
         try:
             hello = hello_of(target)
         except UnreachableError as err:
-            if time.monotonic() > until:
+            if monotonic_s() > until:
                 return f"the server does not answer any more since the case {failed.id}: {err}"
             time.sleep(0.2)
         else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.conformance.case import BrokenError, Subject, case
 from berth_sdk.conformance.host import Begun, CallError, Cycle, Host, missing_name, skipped, written
 from berth_sdk.conformance.scheduling import bare, judges, pure_call
@@ -349,10 +349,10 @@ def _connected(path: Path) -> socket.socket:
 def _frame(connection: socket.socket, patience_s: float) -> Any:
     """Return the next frame. Raises BrokenError, also for one that is not complete in `patience_s`."""
     incoming = Incoming(4 * 1024 * 1024)
-    until = time.monotonic() + patience_s
+    until = monotonic_s() + patience_s
     try:
         while True:
-            connection.settimeout(max(0.001, until - time.monotonic()))
+            connection.settimeout(max(0.001, until - monotonic_s()))
             data = connection.recv(65536)
             if not data:
                 raise BrokenError("the instance closed the framed connection in place of an answer")
@@ -376,13 +376,13 @@ def _frame(connection: socket.socket, patience_s: float) -> Any:
 def _memory(host: Host) -> None:
     process = _peer(host)
     ended: list[pb.CycleEnd] = []
-    begun = time.monotonic()
+    begun = monotonic_s()
     _cycles(host, ended)
     sizes = [_resident_bytes(process)]
     grown = 0
     while len(sizes) <= ROUNDS:
-        round_s = (time.monotonic() - begun) / len(sizes)
-        if time.monotonic() + 2 * round_s > host.ends_at:
+        round_s = (monotonic_s() - begun) / len(sizes)
+        if monotonic_s() + 2 * round_s > host.ends_at:
             if len(sizes) > _WINDOW:
                 break
             raise skipped(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from berth_sdk import chance
 from berth_sdk.conformance.case import Subject
 from berth_sdk.plugin.v1 import common_pb2 as pb
 from berth_sdk.plugin.v1 import identity_pb2 as identity
@@ -120,7 +120,7 @@ class World:
 
     def __init__(self, subject: Subject, like: pb.PodSummary | None = None) -> None:
         self.subject = subject
-        self.epoch = random.randrange(1, MODULUS - 2**40)
+        self.epoch = 1 + chance.below(MODULUS - 2**40 - 1)
         self.generation = 0
         self.nodes: dict[int, WorldNode] = {}
         self.objects: dict[str, int] = {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
 import grpc
 
+from berth_sdk.clocks import monotonic_s, wall_s
 from berth_sdk.serve.calls import LOG
 from berth_sdk.wire.peer_certificate import has_ended
 from berth_sdk.wire.peer_names import peer_names
@@ -67,7 +67,7 @@ class ClientNames(grpc.ServerInterceptor):
 
     def _check(self, context: grpc.ServicerContext) -> None:
         properties: Any = context.auth_context()
-        if has_ended(properties, time.time()):
+        if has_ended(properties, wall_s()):
             self._refuse(
                 context, grpc.StatusCode.UNAUTHENTICATED, "whose certificate has expired: connect again"
             )
@@ -79,7 +79,7 @@ class ClientNames(grpc.ServerInterceptor):
     def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, whose: str) -> None:
         """End the call. A host that asks again and again writes at most a line per second."""
         with self._lock:
-            now_s = time.monotonic()
+            now_s = monotonic_s()
             is_due, self._left_out = now_s - self._told_s >= _LINE_EVERY_S, self._left_out + 1
             if is_due:
                 left_out, self._left_out, self._told_s = self._left_out - 1, 0, now_s

@@ -7,12 +7,12 @@ A cycle that is never released expires. The size is bounded by the number of ope
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.errors import PluginAnswerError
 from berth_sdk.extension_points import ExtensionPoint
@@ -76,7 +76,7 @@ class _Cycle:
 class CycleBook:
     """The open cycles by id, the least recently used first."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._cycles: OrderedDict[str, _Cycle] = OrderedDict()

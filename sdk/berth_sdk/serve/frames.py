@@ -12,7 +12,6 @@ import select
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
@@ -102,9 +101,9 @@ class FramedServer:
         """Wait until the connections have ended; cut off those that are open after `timeout_s`."""
         with self._lock:
             threads = dict(self._threads)
-        ends_s = time.monotonic() + timeout_s
+        ends_s = monotonic_s() + timeout_s
         for thread, connection in threads.items():
-            thread.join(max(ends_s - time.monotonic(), 0.0))
+            thread.join(max(ends_s - monotonic_s(), 0.0))
             if thread.is_alive():
                 connection.cut_off()
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc
 import numpy as np
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.errors import HandleError
 from berth_sdk.handle import ObjectReader
@@ -401,13 +402,13 @@ def _patiently(call: Callable[[float], Any], deadline_s: float) -> Any:
     If the host limits the rate of calls, its error names a pause. The call is repeated after the pause,
     within the deadline.
     """
-    ends_s = time.monotonic() + deadline_s
+    ends_s = monotonic_s() + deadline_s
     while True:
         try:
-            return call(max(ends_s - time.monotonic(), 0.0))
+            return call(max(ends_s - monotonic_s(), 0.0))
         except grpc.RpcError as err:
             pause_s = pushback_s(err)
-            if pause_s is None or time.monotonic() + pause_s >= ends_s:
+            if pause_s is None or monotonic_s() + pause_s >= ends_s:
                 raise
         time.sleep(pause_s)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hmac
 import threading
-import time
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -20,6 +18,8 @@ from typing import Final, TypeAlias
 import grpc
 import numpy as np
 
+from berth_sdk import chance
+from berth_sdk.clocks import wall_s
 from berth_sdk.errors import PluginArgsError, PluginDefinitionError, UndeclaredError
 from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.needs import Need
@@ -71,8 +71,8 @@ class Instance:
         `credential`: the secret that a host has to name; empty: none. `certificate`: of this process; None:
         without TLS. `max_message_bytes`: the largest message that this process receives.
         """
-        self.instance_id = uuid.uuid4().hex
-        self.started_at_s = time.time()
+        self.instance_id = chance.token_hex(16)
+        self.started_at_s = wall_s()
         self.framed = False
         """True if the server accepts calls in frames, on a socket beside gRPC's."""
         self.classes = dict(classes)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.errors import BerthError
 from berth_sdk.serve.calls import CallRefusedError
 from berth_sdk.serve.client_names import ClientNames
@@ -171,13 +171,13 @@ class PluginServer:
             if not self._stopped.is_set():
                 self._begin_stop()
                 stopped = self._server.stop(grace_s)
-                ends_s = time.monotonic() + grace_s
+                ends_s = monotonic_s() + grace_s
                 self.framed.stop()
                 if self._file is not None:
                     self._file.remove()
                 stopped.wait()
-                self.framed.wait(max(ends_s - time.monotonic(), 0.0))
-                self.instance.stop(max(ends_s - time.monotonic(), LEAST_CLOSE_S))
+                self.framed.wait(max(ends_s - monotonic_s(), 0.0))
+                self.instance.stop(max(ends_s - monotonic_s(), LEAST_CLOSE_S))
                 self._threads.shutdown(wait=False, cancel_futures=True)
                 if self._traces is not None:
                     self._traces.close()

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from berth_sdk import chance
+
 _ANSWERS_WITHIN_S: Final = 2.0
 
 
@@ -25,7 +27,7 @@ class SocketFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.private = path.with_name(f".{os.getpid():x}-{os.urandom(2).hex()}")
+        self.private = path.with_name(f".{os.getpid():x}-{chance.token_hex(2)}")
         self._identity: tuple[int, int] | None = None
 
     def publish(self) -> None:

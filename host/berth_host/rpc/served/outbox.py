@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from berth_sdk import chance
 from berth_sdk.cycle_state import TrialRef
 from berth_sdk.kube_object import ObjectRef
 
@@ -25,7 +26,6 @@ from berth_host.errors.plugins import (
     PluginUnavailableError,
 )
 from berth_host.log import get_logger
-from berth_host.model import chance
 from berth_host.model.clock import Clock, RealClock, Timer
 from berth_host.rpc.served.overdue import Overdue
 from berth_host.tracing.attempt_trace import Anchor

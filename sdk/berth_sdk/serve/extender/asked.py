@@ -8,7 +8,6 @@ and texts: kube-scheduler `framework/runtime/framework.go`, v1.36.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from berth_sdk import chance
 from berth_sdk.cycle_state import CycleState, SharedState
 from berth_sdk.errors import BerthError, ScoreRefusedError
 from berth_sdk.extension_points import ExtensionPoint, PodSensitivity, ScoreNormalization
@@ -247,7 +247,7 @@ class AskedPlugin:
     # --- calls -----------------------------------------------------------------------------------------
 
     def _state(self) -> CycleState:
-        return CycleState(uuid.uuid4().hex, plugin=self.name, shared=SharedState())
+        return CycleState(chance.token_hex(16), plugin=self.name, shared=SharedState())
 
     def _ask(self, call: Call, answer: Any) -> Any:
         """Return the answer, waiting for that of an `async def` method."""

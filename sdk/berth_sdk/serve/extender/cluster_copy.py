@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.errors import ObjectError
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import Need, NeedKind
@@ -98,9 +98,9 @@ class ClusterCopy:
 
         Does not wait again for a node that the request before waited for.
         """
-        ends_s = time.monotonic() + wait_s
+        ends_s = monotonic_s() + wait_s
         self.catch_up()
-        while (unknown := self._unknown(names)) - self._in_vain and (left_s := ends_s - time.monotonic()) > 0:
+        while (unknown := self._unknown(names)) - self._in_vain and (left_s := ends_s - monotonic_s()) > 0:
             with self._changed:
                 self._changed.wait(left_s)
             self.catch_up()

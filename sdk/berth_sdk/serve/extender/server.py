@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from berth_sdk.clocks import monotonic_s
 from berth_sdk.errors import BerthError, ObjectError, PluginArgsError, PluginDefinitionError
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
@@ -175,7 +175,7 @@ class ExtenderServer:
         """Accept no new requests, wait for running ones, and close the plugin. Return False if a method of
         the plugin still runs; the plugin is not closed then.
         """
-        ends_s = time.monotonic() + self._settings.grace_s
+        ends_s = monotonic_s() + self._settings.grace_s
         if self._connections is not None:
             await self._connections.stop()
         if self._runner is not None:
@@ -191,7 +191,7 @@ class ExtenderServer:
             pool.shutdown(wait=False, cancel_futures=True)
         if self.in_flight.count == 0:
             endings = Endings(CycleBook(), self._loop_thread)
-            limit_s = max(ends_s - time.monotonic(), LEAST_CLOSE_S)
+            limit_s = max(ends_s - monotonic_s(), LEAST_CLOSE_S)
             await asyncio.to_thread(endings.close_all, [self._made], limit_s)
         self._loop_thread.stop()
         return self.in_flight.count == 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from berth_sdk.clocks import wall_s
 from berth_sdk.wire.followed_files import FollowedFiles, TlsError
 from berth_sdk.wire.verification import verify_as_go
 
@@ -68,7 +68,7 @@ class ServerTls:
         found: Any = None if transport is None else transport.get_extra_info("ssl_object")
         if found is None or not (certificate := found.getpeercert()):
             return ""
-        if time.time() >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+        if wall_s() >= ssl.cert_time_to_seconds(certificate["notAfter"]):
             return "has expired"
         if self._authority_of.get(found.context) != self._authority_of[self._followed.follow()]:
             return "is of an authority that was replaced"

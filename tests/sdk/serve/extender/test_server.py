@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -444,7 +443,7 @@ async def test_close_gets_what_open_requests_have_left_of_the_grace(
 
     now_s = iter([100.0, 100.3])
     monkeypatch.setattr(serving, "LEAST_CLOSE_S", 0.1)
-    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    monkeypatch.setattr(serving, "monotonic_s", lambda: next(now_s))
     try:
         async with extender(Hangs, node_cache_capable=True, grace_s=0.35):
             caplog.clear()

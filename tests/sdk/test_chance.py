@@ -6,7 +6,7 @@ import random
 import uuid
 from typing import Any
 
-from berth_host.model import chance
+from berth_sdk import chance
 
 
 def drawn() -> list[Any]:
