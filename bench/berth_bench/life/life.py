@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from berth_host.app import Host, HostOptions
+from berth_host.app import HostOptions
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.config.loading import load_configuration
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk import chance as process_chance
 from berth_sim.cluster.admitting import server_of_a_question
-from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer
 from berth_sim.run.settle import NEVER_FLUSHED_S
 
 from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
-from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
+from berth_bench.life.one_host import OneHost
 from berth_bench.life.plugins import KEEPER, keeper
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
@@ -180,25 +180,25 @@ class _Life:
         left_out = f" without {', '.join(sorted(without))}" if without else ""
         self.trace.add(f"life {seed} of {days!r} days{left_out} {weights}")
         self._server = ApiServer(clocks)
-        self._port_chance = random.Random(chance.random())
+        hosts_chance = random.Random(chance.random())
         kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
-        keeper_class, self._ledgers = keeper(kept_chance, weights.plugin_errors)
+        keeper_class, ledgers = keeper(kept_chance, weights.plugin_errors)
         self._plugins: dict[str, type] = {KEEPER: keeper_class}
-        self._configuration = _configuration(self._plugins)
-        self.world = World(
-            self._server,
-            weights,
-            world_chance,
-            self.trace,
-            lambda: self._port,
-            self._restart,
-            without,
-        )
+        self.world = World(self._server, weights, world_chance, self.trace, without)
         self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
-        self._port, self._host = self._new_host()
-        self._restarting: asyncio.Future[None] | None = None
+        self._hosts: Hosts = OneHost(
+            self._server,
+            weights,
+            hosts_chance,
+            self.trace,
+            self.laws,
+            _configuration(self._plugins),
+            self._options,
+            ledgers,
+            clocks,
+        )
 
     @property
     def ended_s(self) -> float:
@@ -209,15 +209,16 @@ class _Life:
         """Live; return the law that was broken, or ""."""
         try:
             self.world.begin()
-            await self._host.start()
+            await self._hosts.start()
             await self._acts()
+            self._hosts.behave()
             self.world.repair()
             await self._rest()
             self.world.make_room()
             await self._come_to_rest()
-            self.laws.check_end(self._host, self._ledgers[-1])
+            self.laws.check_end(self._hosts.host, self._hosts.ledger)
             await self._empty()
-            await self._host.stop()
+            await self._hosts.stop()
             self.laws.close()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
         except LawBrokenError as err:
@@ -229,7 +230,7 @@ class _Life:
     async def _acts(self) -> None:
         """Let the world act for the days of the life, and look at the laws."""
         ends_s = self._days * DAY_S
-        acting = asyncio.create_task(self.world.run())
+        acting = asyncio.create_task(self.world.run(self._hosts.acts()))
         try:
             while (left_s := ends_s - self._clocks.monotonic_s()) > 0:
                 await asyncio.wait({acting}, timeout=min(LOOK_S, left_s))
@@ -239,12 +240,10 @@ class _Life:
         finally:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
-        if self._restarting is not None:
-            self._port.behave()
-            await self._restarting
+        await self._hosts.settle()
 
     def _look(self) -> None:
-        self._host.check()
+        self._hosts.check()
         self.laws.check()
         if self._weights.is_calm:
             self.laws.check_gangs()
@@ -257,17 +256,17 @@ class _Life:
             await asyncio.sleep(LOOK_S)
             self.world.collect_once()
             self._look()
-        at_rest.check_totals(self._host)
-        at_rest.check_nobody_waits_for_room_that_is_there(self._host, self._server)
+        at_rest.check_totals(self._hosts.host)
+        at_rest.check_nobody_waits_for_room_that_is_there(self._hosts.host, self._server)
         self.laws.check_conditions()
 
     async def _empty(self) -> None:
         """Delete everything; nothing may be left in the host's tables."""
-        at_rest.check_totals(self._host)
+        at_rest.check_totals(self._hosts.host)
         self.world.delete_everything()
         await asyncio.sleep(SETTLES_S)
         self._look()
-        at_rest.check_emptied(self._host, self._ledgers[-1])
+        at_rest.check_emptied(self._hosts.host, self._hosts.ledger)
 
     async def _come_to_rest(self) -> None:
         account = self.laws.account
@@ -287,17 +286,8 @@ class _Life:
         await asyncio.sleep(SETTLES_S)
         self._look()
 
-    def _new_host(self) -> tuple[FaultyCluster, Host]:
-        cluster = MemoryCluster(self._clocks, self._server)
-        port = FaultyCluster(
-            cluster,
-            self._clocks,
-            self._port_chance.getrandbits(32),
-            self._weights.faults,
-            note=self.laws.note,
-            note_event=self.laws.note_event,
-        )
-        options = HostOptions(
+    def _options(self) -> HostOptions:
+        return HostOptions(
             clock=self._clocks,
             chooser=SeededChooser(f"{self._seed}/chooser"),
             plugins=self._plugins,
@@ -305,21 +295,6 @@ class _Life:
             max_in_pool_s=NEVER_FLUSHED_S,
             admission=server_of_a_question,
         )
-        return port, Host(self._configuration, port, options)
-
-    async def _restart(self, loses_lead: bool) -> None:
-        """Stop the host, or let it lose the lead; start the next one, also if the world ends meanwhile."""
-        self._restarting = asyncio.ensure_future(self._replace(loses_lead))
-        await asyncio.shield(self._restarting)
-
-    async def _replace(self, loses_lead: bool) -> None:
-        before = self._host
-        if loses_lead:
-            await before.abandon()
-        else:
-            await before.stop()
-        self._port, self._host = self._new_host()
-        await self._host.start()
 
     def _timers(self) -> list[str]:
         loop = asyncio.get_running_loop()

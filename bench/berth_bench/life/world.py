@@ -1,4 +1,4 @@
-"""`World`: what users and machines do in a life: pods, groups and nodes come and go, the API server fails.
+"""`World`: what users and machines do in a life: pods, groups and nodes come and go.
 
 Made by `life`. Each kind of act is a task with a generator of its own, so that one kind does not change the
 times of another.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sim.cluster.server import ApiServer
 
-from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life import hosts
+from berth_bench.life.hosts import Act
 from berth_bench.life.trace import Trace
 from berth_bench.life.weights import Weights
 from berth_bench.versus import objects
@@ -31,18 +32,14 @@ _NODE_CPUS: Final = (2, 4, 8)
 _GROUPS: Final = "scheduling.k8s.io/podgroups"
 _MOST_NODES: Final = 20
 _MOST_GANG: Final = 6
-_CUT_LEAST_S: Final = 0.5
 _COLLECTED_S: Final = 20.0
 """Seconds between two looks of the pod garbage collector for pods on nodes that no longer exist."""
 _SPARE_CPU: Final = 64
 _SPARE_EACH: Final = 2
 """Nodes for each zone that come when the world is calm, with room for every pod."""
 
-KINDS: Final = ("pods", "gang", "leave", "node", "taint", "resize", "budget", "cut", "restart")
-"""The kinds of acts."""
-
-Restart = Callable[[bool], Awaitable[None]]
-"""Replaces the host; True: the host before has lost the lead, and writes nothing any more."""
+KINDS: Final = ("pods", "gang", "leave", "node", "taint", "resize", "budget", *hosts.KINDS)
+"""The kinds of acts: of the world, and of the hosts."""
 
 
 @dataclass(slots=True)
@@ -72,11 +69,9 @@ class World:
         weights: Weights,
         chance: random.Random,
         trace: Trace,
-        port: Callable[[], FaultyCluster],
-        restart: Restart,
         without: Collection[str] = (),
     ) -> None:
-        """`port`: returns the current host's port. `without`: kinds of acts that do not happen."""
+        """`without`: kinds of acts that do not happen."""
         self.acts: Counter[str] = Counter()
         self.gangs: dict[str, Gang] = {}
         self._server = server
@@ -85,11 +80,8 @@ class World:
         self._trace = trace
         self.leaves: Callable[[str], None] = lambda name: None
         """Called with a pod's name before the world deletes the pod."""
-        self._port = port
-        self._restart = restart
         self._without = without
         self._count = 0
-        self._is_cut = False
 
     def begin(self) -> None:
         """Create what exists before the host."""
@@ -105,32 +97,30 @@ class World:
         for _ in range(self._weights.nodes):
             self._add_node(self._chance)
 
-    async def run(self) -> None:
-        """Act until cancelled."""
+    async def run(self, of_hosts: Sequence[Act]) -> None:
+        """Act until cancelled. `of_hosts`: what happens to the hosts meanwhile."""
         weights = self._weights
-        acts: Sequence[tuple[str, float, Callable[[random.Random], Awaitable[None]]]] = (
-            ("pods", weights.pods_gap_s, self._pods_come),
-            ("gang", weights.gang_gap_s, self._gang_comes),
-            ("leave", weights.leave_gap_s, self._pod_leaves),
-            ("node", weights.node_gap_s, self._nodes_change),
-            ("taint", weights.taint_gap_s, self._taints_change),
-            ("resize", weights.resize_gap_s, self._node_is_resized),
-            ("budget", weights.budget_gap_s, self._budget_comes),
-            *((("cut", weights.cut_gap_s, self._cut),) if weights.cut_s else ()),
-            *(() if weights.is_calm else (("restart", weights.restart_gap_s, self._host_ends),)),
+        acts = (
+            Act("pods", weights.pods_gap_s, self._pods_come),
+            Act("gang", weights.gang_gap_s, self._gang_comes),
+            Act("leave", weights.leave_gap_s, self._pod_leaves),
+            Act("node", weights.node_gap_s, self._nodes_change),
+            Act("taint", weights.taint_gap_s, self._taints_change),
+            Act("resize", weights.resize_gap_s, self._node_is_resized),
+            Act("budget", weights.budget_gap_s, self._budget_comes),
+            *of_hosts,
         )
         async with asyncio.TaskGroup() as group:
-            for name, gap_s, act in acts:
+            for act in acts:
                 # Drawn also for a kind that is left out: the others then act at the same times.
                 own = random.Random(self._chance.random())
-                if name not in self._without:
-                    group.create_task(self._repeat(name, gap_s, act, own))
+                if act.name not in self._without:
+                    group.create_task(self._repeat(act, own))
             group.create_task(self._collect_garbage())
 
     def repair(self) -> None:
-        """Let nothing fail any more, and complete the gangs."""
+        """Complete the gangs, and act no more."""
         self._trace.add("world calm")
-        self._port().behave()
         for name, gang in self.gangs.items():
             if gang.is_leaving:
                 self._delete_gang(name)
@@ -179,13 +169,11 @@ class World:
             if pod.get("spec.nodeName") and pod.get("spec.nodeName") not in nodes:
                 self._delete_pod(pod.ref.name)
 
-    async def _repeat(
-        self, name: str, gap_s: float, act: Callable[[random.Random], Awaitable[None]], chance: random.Random
-    ) -> None:
+    async def _repeat(self, act: Act, chance: random.Random) -> None:
         while True:
-            await asyncio.sleep(chance.expovariate(1 / gap_s))
-            self.acts[name] += 1
-            await act(chance)
+            await asyncio.sleep(chance.expovariate(1 / act.gap_s))
+            self.acts[act.name] += 1
+            await act.do(chance)
 
     async def _collect_garbage(self) -> None:
         while True:
@@ -343,27 +331,6 @@ class World:
             cpu = str(chance.choice(_NODE_CPUS))
             amounts = {"capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu}}
             self._server.patch("nodes", chance.choice(nodes).ref, {"status": amounts}, subresource="status")
-
-    # --- the API server and the host -------------------------------------------------------------------
-
-    async def _cut(self, chance: random.Random) -> None:
-        """Let the API server be away, or its watches be silent, for a while."""
-        port = self._port()
-        is_away = chance.random() < 0.5
-        self._trace.add("server away" if is_away else "watches silent")
-        if is_away:
-            port.die()
-        else:
-            port.stand_still()
-        await asyncio.sleep(chance.uniform(_CUT_LEAST_S, self._weights.cut_s + _CUT_LEAST_S))
-        self._trace.add("server back")
-        port.revive()
-
-    async def _host_ends(self, chance: random.Random) -> None:
-        loses_lead = chance.random() < 0.5
-        self._trace.add("host loses the lead" if loses_lead else "host stops")
-        await self._restart(loses_lead)
-        self._trace.add("host began")
 
     # --- objects -------------------------------------------------------------------------------------
 

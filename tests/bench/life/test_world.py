@@ -6,12 +6,12 @@ import asyncio
 import random
 from typing import Any
 
-from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life import hosts
+from berth_bench.life.hosts import Act
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import VirtualClocks, run
 from berth_bench.life.weights import Weights
 from berth_bench.life.world import KINDS, ZONE, ZONES, World
-from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer
 
 HELL = next(weights for seed in range(99) if (weights := Weights.drawn(random.Random(seed))).mood == "hell")
@@ -22,24 +22,16 @@ class Alone:
 
     def __init__(self, clocks: VirtualClocks, without: tuple[str, ...] = ()) -> None:
         self.server = ApiServer(clocks)
-        self.port = FaultyCluster(MemoryCluster(clocks, self.server), clocks)
-        self.restarts: list[bool] = []
-        self.world = World(
-            self.server,
-            HELL,
-            random.Random(5),
-            Trace(clocks.monotonic_s),
-            lambda: self.port,
-            self._restart,
-            without,
-        )
+        self.hosts_acts: list[float] = []
+        self.world = World(self.server, HELL, random.Random(5), Trace(clocks.monotonic_s), without)
         self.world.begin()
 
-    async def _restart(self, loses_lead: bool) -> None:
-        self.restarts.append(loses_lead)
+    async def _act(self, chance: random.Random) -> None:
+        self.hosts_acts.append(chance.random())
 
     async def live(self, seconds: float) -> None:
-        acting = asyncio.create_task(self.world.run())
+        of_hosts = [Act(kind, 300.0, self._act) for kind in hosts.KINDS]
+        acting = asyncio.create_task(self.world.run(of_hosts))
         await asyncio.wait({acting}, timeout=seconds)
         assert not acting.done()
         acting.cancel()
@@ -47,17 +39,17 @@ class Alone:
 
 
 def test_every_kind_of_act_happens_and_one_that_is_left_out_does_not() -> None:
-    async def main(clocks: VirtualClocks) -> tuple[Any, Any, list[bool]]:
+    async def main(clocks: VirtualClocks) -> tuple[Any, Any, list[float]]:
         full, less = Alone(clocks), Alone(clocks, without=("taint", "restart"))
         await full.live(3600)
         await less.live(3600)
-        return full.world.acts, less.world.acts, full.restarts
+        return full.world.acts, less.world.acts, full.hosts_acts
 
-    acts, fewer, restarts = run(main, random.Random(0))
+    acts, fewer, drawn = run(main, random.Random(0))
     assert set(acts) == set(KINDS)
     assert set(fewer) == set(KINDS) - {"taint", "restart"}
     assert fewer["node"] == acts["node"]
-    assert set(restarts) == {True, False}
+    assert len(drawn) == len(set(drawn)) == sum(acts[kind] for kind in hosts.KINDS)
 
 
 def test_calm_world_has_whole_gangs_room_in_each_zone_and_no_pod_on_a_node_that_is_gone() -> None:

@@ -1,0 +1,131 @@
+"""`OneHost`: the only host of a life, on a port that fails call by call (`FaultyCluster`).
+
+The host ends now and then, and the next one begins: as at a regular stop, or as after the loss of its Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from berth_host.app import Host, HostOptions
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.model.clock import Clock
+from berth_sim.cluster.cluster import MemoryCluster
+from berth_sim.cluster.server import ApiServer
+
+from berth_bench.life.faulty_cluster import FaultyCluster
+from berth_bench.life.hosts import Act
+from berth_bench.life.laws import Laws
+from berth_bench.life.plugins import Ledger
+from berth_bench.life.trace import Trace
+from berth_bench.life.weights import Weights
+
+_CUT_LEAST_S: Final = 0.5
+
+
+class OneHost:
+    """The host, and its port. See `Hosts`."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        weights: Weights,
+        chance: random.Random,
+        trace: Trace,
+        laws: Laws,
+        configuration: LoadedConfiguration,
+        options: Callable[[], HostOptions],
+        ledgers: Sequence[Ledger],
+        clock: Clock,
+    ) -> None:
+        """`options`: makes those of a host. `ledgers`: of their plugins, the newest last."""
+        self._server = server
+        self._weights = weights
+        self._chance = chance
+        self._trace = trace
+        self._laws = laws
+        self._configuration = configuration
+        self._options = options
+        self._ledgers = ledgers
+        self._clock = clock
+        self._port, self.host = self._new_host()
+        self._replacing: asyncio.Future[None] | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The records of the host's plugin."""
+        return self._ledgers[-1]
+
+    def acts(self) -> Sequence[Act]:
+        """Return the cuts and the restarts, as the weights have them."""
+        weights = self._weights
+        return (
+            *((Act("cut", weights.cut_gap_s, self._cut),) if weights.cut_s else ()),
+            *(() if weights.is_calm else (Act("restart", weights.restart_gap_s, self._host_ends),)),
+        )
+
+    async def start(self) -> None:
+        """Start the host."""
+        await self.host.start()
+
+    def check(self) -> None:
+        """Raise the error that the host stopped with."""
+        self.host.check()
+
+    def behave(self) -> None:
+        """Let nothing fail and nothing be late from now on."""
+        self._port.behave()
+
+    async def settle(self) -> None:
+        """Wait for the end of a restart."""
+        if self._replacing is not None:
+            self._port.behave()
+            await self._replacing
+
+    async def stop(self) -> None:
+        """Stop the host."""
+        await self.host.stop()
+
+    async def _cut(self, chance: random.Random) -> None:
+        """Let the API server be away, or its watches be silent, for a while."""
+        port = self._port
+        is_away = chance.random() < 0.5
+        self._trace.add("server away" if is_away else "watches silent")
+        if is_away:
+            port.die()
+        else:
+            port.stand_still()
+        await asyncio.sleep(chance.uniform(_CUT_LEAST_S, self._weights.cut_s + _CUT_LEAST_S))
+        self._trace.add("server back")
+        port.revive()
+
+    async def _host_ends(self, chance: random.Random) -> None:
+        loses_lead = chance.random() < 0.5
+        self._trace.add("host loses the lead" if loses_lead else "host stops")
+        # The next host starts also if the world ends meanwhile.
+        self._replacing = asyncio.ensure_future(self._replace(loses_lead))
+        await asyncio.shield(self._replacing)
+        self._trace.add("host began")
+
+    async def _replace(self, loses_lead: bool) -> None:
+        """Stop the host, or let it lose the lead; start the next one."""
+        if loses_lead:
+            await self.host.abandon()
+        else:
+            await self.host.stop()
+        self._port, self.host = self._new_host()
+        await self.host.start()
+
+    def _new_host(self) -> tuple[FaultyCluster, Host]:
+        port = FaultyCluster(
+            MemoryCluster(self._clock, self._server),
+            self._clock,
+            self._chance.getrandbits(32),
+            self._weights.faults,
+            note=self._laws.note,
+            note_event=self._laws.note_event,
+        )
+        return port, Host(self._configuration, port, self._options())
