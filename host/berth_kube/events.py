@@ -20,7 +20,7 @@ import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 from berth_host.cluster.port import EventRecord
@@ -379,32 +379,40 @@ class EventWriter:
         return len(self._waiting) < self.max_waiting
 
     async def _write_waiting(self) -> None:
-        while self._waiting:
-            kept = self._next()
-            if kept is None:
-                continue
-            count = kept.count
-            self._writing_count += 1
-            try:
-                if self._limiter.is_on:
-                    await self._limiter.take()
-                await self._write(kept)
-            except ClusterError as err:
-                cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
-                self._series.forget(kept)
-                self._drop(cause, err)
-            except Exception as err:
-                # The error concerns this event only; the other events must still be written.
-                log.error("task.failed", exc_info=err)
-                self._series.forget(kept)
-                self._drop("rejected", err)
-            else:
-                self.written_count += 1
-                kept.is_pending = False
-                if count == 1 and kept.count > 1 and not self._is_stopped:
-                    self._plan(kept)  # It became a series while it was created.
-            finally:
-                self._writing_count -= 1
+        try:
+            while self._waiting:
+                await self._write_next()
+        finally:
+            # Not by a callback of the task, which runs later: an entry queued before it would find the task
+            # under way, and wait for the next entry.
+            self._under_way.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _write_next(self) -> None:
+        kept = self._next()
+        if kept is None:
+            return
+        count = kept.count
+        self._writing_count += 1
+        try:
+            if self._limiter.is_on:
+                await self._limiter.take()
+            await self._write(kept)
+        except ClusterError as err:
+            cause = "unreachable" if isinstance(err, UnavailableError) else "rejected"
+            self._series.forget(kept)
+            self._drop(cause, err)
+        except Exception as err:
+            # The error concerns this event only; the other events must still be written.
+            log.error("task.failed", exc_info=err)
+            self._series.forget(kept)
+            self._drop("rejected", err)
+        else:
+            self.written_count += 1
+            kept.is_pending = False
+            if count == 1 and kept.count > 1 and not self._is_stopped:
+                self._plan(kept)  # It became a series while it was created.
+        finally:
+            self._writing_count -= 1
 
     async def _write(self, kept: KeptEvent) -> None:
         backoff: Backoff | None = None

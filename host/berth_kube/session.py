@@ -5,9 +5,12 @@ Used by `client`, beside `write_client`, which takes the frequent requests.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 from collections.abc import Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
 from multidict import CIMultiDict
@@ -17,6 +20,8 @@ from berth_kube.credentials import Credentials
 from berth_kube.http1 import KEEP_ALIVE_S
 
 CONNECT_TIMEOUT_S: Final = 10.0
+_TURNS_OF_AN_END: Final = 10
+"""The most turns of the event loop that a connection takes to close once its socket was shut down."""
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
@@ -32,11 +37,12 @@ class Session:
         self._user_agent = user_agent
         self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._headers_are_for = ""
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # The client bounds requests; the owners of watches and events bound those.
                 keepalive_timeout=KEEP_ALIVE_S,
-                socket_factory=_socket,
+                socket_factory=self._socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Only `exchange` asks for compression.
@@ -51,8 +57,20 @@ class Session:
         return self._session.closed
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections.
+
+        aiohttp forgets the connection of a request that was cancelled while that connection waits for the end
+        of TLS from the server. Such a socket is shut down, so that no connection outlasts this call.
+        """
         await self._session.close()
+        for _ in range(_TURNS_OF_AN_END):
+            still_open = [connected for connected in self._sockets if connected.fileno() != -1]
+            if not still_open:
+                return
+            for connected in still_open:
+                with contextlib.suppress(OSError):  # The server was faster.
+                    connected.shutdown(socket.SHUT_RDWR)
+            await asyncio.sleep(0)
 
     async def exchange(
         self,
@@ -123,6 +141,13 @@ class Session:
             server_hostname=credentials.server_hostname,
         )
 
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        probe(made)
+        self._sockets.add(made)
+        return made
+
     def _headers_of(self, content_type: str, encoding: str) -> CIMultiDict[str]:
         """Return the headers of a content type, and of the accepted encoding, "" for none.
 
@@ -176,10 +201,3 @@ def probe(connected: socket.socket) -> None:
     for name, value in _KEEP_ALIVE_PROBES:
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    probe(made)
-    return made

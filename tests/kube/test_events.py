@@ -327,6 +327,18 @@ async def test_series_of_records_that_waited_through_a_sweep_is_written_at_the_n
     assert api.seen("PATCH")[-1].body["series"]["count"] == 3
 
 
+async def test_event_queued_in_the_moment_in_which_the_last_writer_ends_is_written(
+    api: KubeApi, cluster: KubeCluster, held: asyncio.Event
+) -> None:
+    held.set()
+    cluster.create_event(failed())
+    while cluster.events.waiting_count:  # Its last turn is before the callbacks of the writer's task.
+        await asyncio.sleep(0)
+    cluster.create_event(failed(pod=ObjectRef(name="other", namespace="default")))
+    await written(cluster)
+    assert len(api.seen("POST")) == 2
+
+
 async def test_event_that_cannot_be_made_is_dropped_and_the_next_is_written(
     api: KubeApi, cluster: KubeCluster
 ) -> None:
