@@ -220,7 +220,7 @@ def test_licence_of_a_cycle_survives_a_restart(outside: Outside) -> None:
 
 
 def is_bound_after_backoff(world: Any, name: str) -> bool:
-    """Let some time pass, as an attempt that was under way meanwhile may have failed; say whether it is bound."""
+    """Let the backoff of an attempt that failed meanwhile pass; return True if the pod is bound."""
     world.clock.advance(0.05)
     return bool(world.node_of(name))
 
