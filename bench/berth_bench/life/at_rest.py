@@ -6,7 +6,7 @@ Raises `laws.LawBrokenError`, as the laws of each step do.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 from berth_host.app import Host
 from berth_host.queue.places import Place
@@ -15,15 +15,9 @@ from berth_sdk.pod import Pod
 from berth_sdk.quantity import milli_value
 from berth_sim.cluster.server import ApiServer
 
+from berth_bench.life.budgets import LIMITING
 from berth_bench.life.laws import agree
 from berth_bench.life.plugins import KEEPER, Ledger
-
-_LIMITING: Final = (
-    "spec.nodeSelector",
-    "spec.topologySpreadConstraints",
-    "spec.affinity",
-    "spec.schedulingGroup",
-)
 
 
 def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> None:
@@ -35,7 +29,7 @@ def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> 
     room = _room(host, server)
     waiting = []
     for item in server.list("pods"):
-        if item.get("spec.nodeName") or any(map(item.get, _LIMITING)):
+        if item.get("spec.nodeName") or any(map(item.get, LIMITING)):
             continue
         if item.get("status.nominatedNodeName"):
             continue
@@ -47,6 +41,18 @@ def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> 
         if fits := sorted(name for name, free in room.items() if free >= needed):
             waiting.append(f"{pod.key} ({needed}m, {fits[0]} has {room[fits[0]]}m)")
     agree("pods are unschedulable although there is room", waiting)
+
+
+def held_nodes(host: Host) -> frozenset[str]:
+    """Return the nodes on which a host holds room that the API server may not know: of assumed pods, and of
+    nominated ones.
+    """
+    assumed = {
+        info.name
+        for info in host.cache.node_infos()
+        if any(host.cache.is_assumed(pod.uid) for pod in info.pods)
+    }
+    return frozenset(assumed | {name for name, pods in host.queue.nominated_pods().items() if pods})
 
 
 def _room(host: Host, server: ApiServer) -> dict[str, int]:

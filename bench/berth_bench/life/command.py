@@ -46,7 +46,8 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     "--without",
     metavar="KIND[,KIND]",
     default="",
-    help="Leave out kinds of acts: pods, gang, leave, node, taint, resize, budget, cut, restart.",
+    help="Leave out kinds of acts: pods, gang, leave, node, taint, resize, devices, budget, quota, cut,"
+    " restart.",
 )
 @click.option("--trace", metavar="FILE", type=_PATH, help="Write the trace of one life into this file.")
 @click.option(

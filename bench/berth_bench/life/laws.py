@@ -18,6 +18,8 @@ from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sim.cluster.server import ApiServer
 
+from berth_bench.life import devices, storage
+from berth_bench.life.budgets import Budgets
 from berth_bench.life.faulty_cluster import Fault
 from berth_bench.life.nodes_over_time import NodesOverTime
 from berth_bench.life.plugins import Ledger
@@ -41,7 +43,8 @@ class LawBrokenError(Exception):
 class Laws:
     """The laws of one life, as an observer of the API server and of the host's calls.
 
-    `account`: the pods. `told`: what the hosts said about them. `faults`: the number of faults so far.
+    `account`: the pods. `told`: what the hosts said about them. `budgets`: the law of disruption budgets, for
+    a life without faults; None: not checked. `faults`: the number of faults so far.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Laws:
         self.nodes = NodesOverTime(clock.monotonic_s, slack_s)
         self.account = Account(self.nodes)
         self.told = Told()
+        self.budgets: Budgets | None = None
         self.faults = 0
         self._server = server
         self._clock = clock
@@ -59,6 +63,10 @@ class Laws:
         self._broken = ""
         self._waited: deque[tuple[float, int]] = deque(maxlen=_MOST_WAITED)
         """The pods that were pending until lately: until when, and their priority."""
+        self._quota: int | None = None
+        """The most pods that may come after the quota; None: there is no quota."""
+        self._since_quota: set[str] = set()
+        """The names of the pods that came after the quota."""
         self._close = server.store.subscribe(self._see)
 
     def close(self) -> None:
@@ -78,6 +86,8 @@ class Laws:
                 raise LawBrokenError(f"{what}: {', '.join(sorted(found))}")
         if self._broken:
             raise LawBrokenError(self._broken)
+        if self.budgets is not None:
+            self.budgets.look()
 
     def check_gangs(self) -> None:
         """Raise LawBrokenError if a gang has had too few nodes for WHOLE_WITHIN_S; for a life without faults.
@@ -92,8 +102,8 @@ class Laws:
                 gang.partial_since_s = now_s
             elif now_s - gang.partial_since_s > WHOLE_WITHIN_S:
                 raise LawBrokenError(
-                    f"gang {name} of {gang.least} has had nodes for {len(gang.ever_bound)} of its members"
-                    f" alone for {WHOLE_WITHIN_S:g} s"
+                    f"a gang was partly bound for {WHOLE_WITHIN_S:g} s: {name} of {gang.least}, of which"
+                    f" {len(gang.ever_bound)} had nodes"
                 )
 
     def note(self, moment: str, call: str, resource: str, key: str, fault: Fault) -> None:
@@ -108,7 +118,9 @@ class Laws:
     def note_event(self, pod: Pod, reason: str, note: str) -> None:
         """Note an event that the host records about a pod."""
         self._trace.add(f"event {reason} {pod.key}")
-        self._broken = self._broken or self.told.event(pod, reason, note)
+        self._breaks(self.told.event(pod, reason, note))
+        if self.budgets is not None:
+            self._breaks(self.budgets.event(pod, reason, note))
 
     def _preempts(self, key: str) -> None:
         """Note that the host deletes a pod. A pod with a higher priority must be pending, or must have been a
@@ -123,7 +135,13 @@ class Laws:
         since_s = self._clock.monotonic_s() - PREEMPTED_WITHIN_S
         pending += [priority for when_s, priority in self._waited if when_s >= since_s]
         if max(pending, default=min(PRIORITIES.values())) <= _priority(victim):
-            self._broken = self._broken or f"pod {key} was preempted without a pending pod of more priority"
+            self._breaks(f"a pod was preempted without a pending pod of more priority: {key}")
+        if self.budgets is not None:
+            self.budgets.evicts(victim)
+
+    def _breaks(self, what: str) -> None:
+        """Keep the first law that is broken. `what`: "" if none is."""
+        self._broken = self._broken or what
 
     def _see(self, event: WatchEvent) -> None:
         new, old = event.new, event.old
@@ -133,7 +151,21 @@ class Laws:
         kind = "gone" if new is None else "new" if old is None else "changed"
         on = f" on {node}" if event.kind == "Pod" and (node := seen.get("spec.nodeName")) else ""
         self._trace.add(f"{kind} {event.kind} {seen.ref.key} {seen.ref.resource_version}{on}")
-        if event.kind == "Node":
+        if self.budgets is not None:
+            self.budgets.see(event)
+        if event.kind == "ResourceQuota":
+            self._quota = None if new is None else int(new.get("spec.hard.pods"))
+            self._since_quota.clear()
+        elif event.kind == "ResourceClaim":
+            if (
+                new is not None
+                and new.get("status.allocation")
+                and (old is None or not old.get("status.allocation"))
+            ):
+                self._breaks(
+                    _listed("two claims have the same device", devices.devices_taken_twice(self._server))
+                )
+        elif event.kind == "Node":
             if new is not None:
                 self.nodes.is_there(new.parsed)
             else:
@@ -141,8 +173,20 @@ class Laws:
         elif event.kind == "Pod":
             if old is not None and not old.get("spec.nodeName") and (new is None or new.get("spec.nodeName")):
                 self._waited.append((self._clock.monotonic_s(), _priority(old)))
+            if old is None:
+                self._since_quota.add(seen.ref.name)
+                if self._quota is not None and len(self._since_quota) > self._quota:
+                    self._breaks(f"more pods than the quota allows: {seen.ref.key}")
+            if (
+                new is not None
+                and new.get("spec.nodeName")
+                and old is not None
+                and not old.get("spec.nodeName")
+            ):
+                self._check_holdings(new)
             # A pod that has ended takes no room any more, as one that is gone.
             if new is None:
+                self._since_quota.discard(seen.ref.name)
                 self.account.is_gone(seen.ref.name)
                 self.told.pod_is_gone(seen)
             elif new.get("status.phase") in ("Succeeded", "Failed"):
@@ -152,6 +196,17 @@ class Laws:
                 self.account.is_there(new.parsed)
                 self.told.pod_is(new)
                 self._count_member(new)
+
+    def _check_holdings(self, pod: KubeObject) -> None:
+        """Check that a pod that is being bound has its devices and its volumes."""
+        lacking = devices.lacking_claims(self._server, pod)
+        self._breaks(
+            _listed("pods were bound without their devices", [f"{pod.ref.key} ({one})" for one in lacking])
+        )
+        lacking = storage.unbound_volumes(self._server, pod)
+        self._breaks(
+            _listed("pods were bound without their volumes", [f"{pod.ref.key} ({one})" for one in lacking])
+        )
 
     def _count_member(self, pod: KubeObject) -> None:
         gang = self._gangs.get(pod.get("spec.schedulingGroup.podGroupName") or "")
@@ -180,9 +235,14 @@ class Laws:
         agree("the keeper was called in a wrong order", ledger.broken)
         agree("nominations outlive their pods", host.queue.nominated_pods())
         agree("pods were bound without a Scheduled event", self.told.unsaid())
+        agree("claims hold devices that no pod uses", devices.idle_claims(self._server))
+        agree("volumes name claims that have others, or none", storage.half_bound_volumes(self._server))
         for name, gang in self._gangs.items():
             if not gang.is_leaving and len(gang.ever_bound) < gang.least:
-                raise LawBrokenError(f"gang {name} of {gang.least} has nodes for {len(gang.ever_bound)}")
+                raise LawBrokenError(
+                    f"at rest, a gang is partly bound: {name} of {gang.least}, of which"
+                    f" {len(gang.ever_bound)} had nodes"
+                )
 
     def check_conditions(self) -> None:
         """Raise LawBrokenError if a pod was tried and its condition does not say why it has no node.
@@ -210,6 +270,10 @@ def check_nothing_left(loop: asyncio.AbstractEventLoop, timers: Callable[[], Seq
         raise LawBrokenError(f"tasks of a host that has stopped still run: {', '.join(left)}")
     if found := timers():
         raise LawBrokenError(f"timers of a host that has stopped are still set: {', '.join(found)}")
+
+
+def _listed(what: str, found: Sequence[str]) -> str:
+    return f"{what}: {', '.join(sorted(found))}" if found else ""
 
 
 def _priority(pod: KubeObject) -> int:

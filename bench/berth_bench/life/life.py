@@ -21,12 +21,14 @@ from berth_host.config.loading import load_configuration
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.plugins.registry import ClassRegistry
 from berth_sdk import chance as process_chance
+from berth_sim.cluster.admission.gatekeeping import Gatekeeping
 from berth_sim.cluster.admitting import server_of_a_question
 from berth_sim.cluster.server import ApiServer
 from berth_sim.run.settle import NEVER_FLUSHED_S
 
 from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
+from berth_bench.life.budgets import Budgets
 from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
@@ -50,7 +52,7 @@ SLACK_S: Final = 90.0
 calls and of their repetitions.
 """
 _PLACES: Final = 4
-GATES: Final = {"GenericWorkload": True}
+GATES: Final = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
 _CONFIGURATION: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -60,6 +62,9 @@ profiles:
     preBind: {enabled: [{name: LifeKeeper}]}
     postBind: {enabled: [{name: LifeKeeper}]}
     permit: {enabled: [{name: LifeKeeper}]}
+  pluginConfig:
+  - name: VolumeBinding
+    args: {bindTimeoutSeconds: 60}
 """
 
 
@@ -179,7 +184,7 @@ class _Life:
         self.trace = Trace(clocks.monotonic_s, keeps=keeps_trace)
         left_out = f" without {', '.join(sorted(without))}" if without else ""
         self.trace.add(f"life {seed} of {days!r} days{left_out} {weights}")
-        self._server = ApiServer(clocks)
+        self._server = ApiServer(clocks, Gatekeeping())
         hosts_chance = random.Random(chance.random())
         kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
         keeper_class, ledgers = keeper(kept_chance, weights.plugin_errors)
@@ -199,6 +204,9 @@ class _Life:
             ledgers,
             clocks,
         )
+        if weights.is_calm:
+            self.laws.budgets = Budgets(self._server, clocks.monotonic_s)
+            self.laws.budgets.held = lambda: at_rest.held_nodes(self._hosts.host)
 
     @property
     def ended_s(self) -> float:
@@ -219,6 +227,7 @@ class _Life:
             self.laws.check_end(self._hosts.host, self._hosts.ledger)
             await self._empty()
             await self._hosts.stop()
+            self.world.end()
             self.laws.close()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
         except LawBrokenError as err:

@@ -23,7 +23,9 @@ _KINDS = (
 class Weights:
     """The weights of one life. Fields that end in `_gap_s` are the mean seconds between two such acts.
 
-    `mood`: "calm", "mixed" or "hell". `nodes`: at the start. `most_pods`: no more are created while so many
+    `mood`: "calm", "mixed" or "hell". `nodes`: at the start. `most_devices`: the most devices of a node.
+    `claim_share` and `volume_share`: of the bursts, whose pods have ResourceClaims or volumes.
+    `topology_share`: of the gangs, which must be in one zone. `most_pods`: no more are created while so many
     exist. `burst`: the most pods at once. `cut_s`: the longest time that the API server is away, or that its
     watches are silent. `faults`: of the calls of the host. `plugin_errors`: the share of calls of Reserve and
     PreBind that fail. `thread_s`: the longest delay of work for a thread. `work_step_s`: see `VirtualClocks`.
@@ -31,6 +33,10 @@ class Weights:
 
     mood: str
     nodes: int
+    most_devices: int
+    claim_share: float
+    volume_share: float
+    topology_share: float
     most_pods: int
     burst: int
     pods_gap_s: float
@@ -39,7 +45,9 @@ class Weights:
     node_gap_s: float
     taint_gap_s: float
     resize_gap_s: float
+    devices_gap_s: float
     budget_gap_s: float
+    quota_gap_s: float
     cut_gap_s: float
     cut_s: float
     restart_gap_s: float
@@ -65,6 +73,10 @@ class Weights:
         return cls(
             mood=mood,
             nodes=chance.randint(2, 10),
+            most_devices=chance.randint(0, 4),
+            claim_share=chance.choice((0.0, 0.1, 0.3)),
+            volume_share=chance.choice((0.0, 0.1, 0.3)),
+            topology_share=chance.choice((0.0, 0.5)),
             most_pods=chance.randint(20, 80),
             burst=chance.randint(1, 12),
             pods_gap_s=gap_s(60.0, 20.0),
@@ -73,7 +85,9 @@ class Weights:
             node_gap_s=gap_s(900.0, 90.0),
             taint_gap_s=gap_s(600.0, 60.0),
             resize_gap_s=gap_s(900.0, 90.0),
-            budget_gap_s=gap_s(600.0, 200.0),
+            devices_gap_s=gap_s(900.0, 90.0),
+            budget_gap_s=chance.choice((gap_s(600.0, 200.0), gap_s(60.0, 60.0))),
+            quota_gap_s=gap_s(1200.0, 200.0),
             cut_gap_s=gap_s(900.0, 150.0),
             cut_s=60.0 * storm * chance.random(),
             restart_gap_s=gap_s(3000.0, 300.0),

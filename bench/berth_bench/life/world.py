@@ -13,13 +13,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_host.errors.cluster import ClusterError
+from berth_host.errors.cluster import ClusterError, ForbiddenError
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life import hosts
+from berth_bench.life.devices import Devices
 from berth_bench.life.hosts import Act
+from berth_bench.life.storage import Storage
 from berth_bench.life.trace import Trace
 from berth_bench.life.weights import Weights
 from berth_bench.versus import objects
@@ -30,15 +32,30 @@ PRIORITIES: Final = {"low": 0, "middle": 100, "high": 1000}
 _CPUS_MILLI: Final = (100, 250, 500, 1000, 2000)
 _NODE_CPUS: Final = (2, 4, 8)
 _GROUPS: Final = "scheduling.k8s.io/podgroups"
+_QUOTA: Final = "life"
 _MOST_NODES: Final = 20
 _MOST_GANG: Final = 6
+_MOST_BUDGETS: Final = 8
+_MOST_MORE_PODS: Final = 20
 _COLLECTED_S: Final = 20.0
 """Seconds between two looks of the pod garbage collector for pods on nodes that no longer exist."""
 _SPARE_CPU: Final = 64
 _SPARE_EACH: Final = 2
 """Nodes for each zone that come when the world is calm, with room for every pod."""
+_SPARE_DEVICES: Final = 30
 
-KINDS: Final = ("pods", "gang", "leave", "node", "taint", "resize", "budget", *hosts.KINDS)
+KINDS: Final = (
+    "pods",
+    "gang",
+    "leave",
+    "node",
+    "taint",
+    "resize",
+    "devices",
+    "budget",
+    "quota",
+    *hosts.KINDS,
+)
 """The kinds of acts: of the world, and of the hosts."""
 
 
@@ -46,14 +63,16 @@ KINDS: Final = ("pods", "gang", "leave", "node", "taint", "resize", "budget", *h
 class Gang:
     """A group of pods.
 
-    `least`: its minCount. `members`: the names of all that it is to have. `ever_bound`: the members that had
-    a node at some time. `is_short`: a member was deleted before it had a node.
+    `least`: its minCount. `members`: the names of all that it is to have. `is_in_one_zone`: the members must
+    have nodes of the same zone. `ever_bound`: the members that had a node at some time. `is_short`: a member
+    was deleted before it had a node.
     """
 
     least: int
     members: Sequence[str]
     cpu_milli: int
     priority: str
+    is_in_one_zone: bool = False
     is_leaving: bool = False
     is_short: bool = False
     ever_bound: set[str] = field(default_factory=set)
@@ -82,6 +101,8 @@ class World:
         """Called with a pod's name before the world deletes the pod."""
         self._without = without
         self._count = 0
+        self.storage = Storage(server, ZONE, ZONES)
+        self.devices = Devices(server)
 
     def begin(self) -> None:
         """Create what exists before the host."""
@@ -94,8 +115,15 @@ class World:
                     "value": value,
                 }
             )
+        self.storage.begin()
+        self.devices.begin()
         for _ in range(self._weights.nodes):
             self._add_node(self._chance)
+
+    def end(self) -> None:
+        """Stop the controllers."""
+        self.storage.end()
+        self.devices.end()
 
     async def run(self, of_hosts: Sequence[Act]) -> None:
         """Act until cancelled. `of_hosts`: what happens to the hosts meanwhile."""
@@ -107,7 +135,9 @@ class World:
             Act("node", weights.node_gap_s, self._nodes_change),
             Act("taint", weights.taint_gap_s, self._taints_change),
             Act("resize", weights.resize_gap_s, self._node_is_resized),
+            Act("devices", weights.devices_gap_s, self._devices_change),
             Act("budget", weights.budget_gap_s, self._budget_comes),
+            Act("quota", weights.quota_gap_s, self._quota_changes),
             *of_hosts,
         )
         async with asyncio.TaskGroup() as group:
@@ -121,6 +151,7 @@ class World:
     def repair(self) -> None:
         """Complete the gangs, and act no more."""
         self._trace.add("world calm")
+        self._delete("resourcequotas", ObjectRef(name=_QUOTA, namespace="default"))
         for name, gang in self.gangs.items():
             if gang.is_leaving:
                 self._delete_gang(name)
@@ -128,14 +159,22 @@ class World:
         self.collect_once()
 
     def make_room(self) -> None:
-        """Add nodes with room for every pod."""
+        """Add nodes with room for every pod, and grow the nodes to which pods are tied by a shared claim."""
         self._trace.add("world has room")
+        self.storage.make_room()
         for zone in ZONES:
             for number in range(_SPARE_EACH):
-                self._create(_node(f"spare-{zone}{number}", f"{_SPARE_CPU}", zone))
+                name = self._name(f"spare-{zone}{number}")
+                self._create(_node(name, f"{_SPARE_CPU}", zone))
+                self.devices.node_has(name, _SPARE_DEVICES)
+        for name in sorted(self.devices.nodes_of_shared()):
+            ref = ObjectRef(name=name)
+            if self._server.get("nodes", ref) is not None:
+                self._server.patch("nodes", ref, {"spec": {"taints": None, "unschedulable": None}})
+                self._resize(ref, f"{_SPARE_CPU}")
 
     def delete_everything(self) -> None:
-        """Delete all gangs, pods, budgets and nodes."""
+        """Delete all gangs, pods, claims, volumes, devices, budgets and nodes."""
         self._trace.add("world empty")
         for name, gang in self.gangs.items():
             if not gang.is_leaving:
@@ -145,6 +184,9 @@ class World:
         for resource in ("policy/poddisruptionbudgets", "nodes"):
             for item in self._server.list(resource):
                 self._delete(resource, item.ref)
+        self.storage.delete_everything()
+        self.devices.delete_everything()
+        self.gangs.clear()
 
     def complete_gangs(self) -> None:
         """Create the groups and the members that gangs lack, as a controller does."""
@@ -163,11 +205,13 @@ class World:
                 self._create_member(name, gang, member)
 
     def collect_once(self) -> None:
-        """Delete the pods on nodes that no longer exist."""
+        """Delete the pods on nodes that no longer exist, and the claims of pods that no longer exist."""
         nodes = {node.ref.name for node in self._server.list("nodes")}
         for pod in self._server.list("pods"):
             if pod.get("spec.nodeName") and pod.get("spec.nodeName") not in nodes:
                 self._delete_pod(pod.ref.name)
+        self.storage.collect()
+        self.devices.collect()
 
     async def _repeat(self, act: Act, chance: random.Random) -> None:
         while True:
@@ -187,34 +231,40 @@ class World:
             return
         count = chance.randint(1, self._weights.burst)
         cpu_milli = chance.choice(_CPUS_MILLI)
-        more = self._drawn_spec(chance)
-        for _ in range(count):
-            name = self._name("pod")
-            made = objects.pod(name, f"{cpu_milli}m", **more)
-            made["metadata"]["labels"] = {"app": more.get("hostname", "any")}
-            self._create(made)
+        names = [self._name("pod") for _ in range(count)]
+        app = self._name("app")
+        more = self._drawn_spec(chance, app)
+        claims: dict[str, dict[str, Any]] = {}
+        drawn = chance.random()
+        if drawn < self._weights.claim_share:
+            claims = self.devices.claims_for(chance, names)
+        elif drawn < self._weights.claim_share + self._weights.volume_share:
+            claims = self.storage.claims_for(chance, names)
+        if claims:
+            # A pod with a claim is tied to a place already, where no other constraint may keep it away.
+            more = {"priorityClassName": more["priorityClassName"]}
+        for name in names:
+            made = objects.pod(name, f"{cpu_milli}m", **more, **claims.get(name, {}))
+            made["metadata"]["labels"] = {"app": app}
+            self._create_pod(made)
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.expovariate(1.0))
 
-    def _drawn_spec(self, chance: random.Random) -> dict[str, Any]:
-        """Return fields of a burst's pods that limit where they can run."""
+    def _drawn_spec(self, chance: random.Random, app: str) -> dict[str, Any]:
+        """Return fields of a burst's pods that limit where they can run. `app`: their label."""
         spec: dict[str, Any] = {"priorityClassName": chance.choice(tuple(PRIORITIES))}
-        app = self._name("app")
         selector = {"matchLabels": {"app": app}}
         match chance.randrange(6):
             case 0:
                 spec["nodeSelector"] = {ZONE: chance.choice(ZONES)}
             case 1:
                 constraint = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
-                spec |= {
-                    "hostname": app,
-                    "topologySpreadConstraints": [{**constraint, "labelSelector": selector}],
-                }
+                spec["topologySpreadConstraints"] = [{**constraint, "labelSelector": selector}]
             case 2:
                 term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
                 weighted = [{"weight": 10, "podAffinityTerm": term}]
                 anti = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
-                spec |= {"hostname": app, "affinity": {"podAntiAffinity": anti}}
+                spec["affinity"] = {"podAntiAffinity": anti}
         return spec
 
     async def _pod_leaves(self, chance: random.Random) -> None:
@@ -235,7 +285,11 @@ class World:
             self._delete_pod(pod.ref.name)
 
     async def _budget_comes(self, chance: random.Random) -> None:
-        pods = [pod for pod in self._server.list("pods") if pod.get("metadata.labels.app", "any") != "any"]
+        """Protect the pods of an app with a budget, or delete a budget."""
+        budgets = self._server.list("policy/poddisruptionbudgets")
+        pods = [pod for pod in self._server.list("pods") if pod.get("metadata.labels.app")]
+        if len(budgets) >= _MOST_BUDGETS:
+            self._delete("policy/poddisruptionbudgets", chance.choice(budgets).ref)
         if not pods:
             return
         app = chance.choice(pods).get("metadata.labels.app")
@@ -252,6 +306,19 @@ class World:
         ref = ObjectRef(name=name, namespace="default")
         self._server.patch("policy/poddisruptionbudgets", ref, status, subresource="status")
 
+    async def _quota_changes(self, chance: random.Random) -> None:
+        """Limit how many more pods the namespace may have; or end the limit."""
+        ref = ObjectRef(name=_QUOTA, namespace="default")
+        if self._server.get("resourcequotas", ref) is not None:
+            self._delete("resourcequotas", ref)
+            return
+        # The embedded API server counts the pods that come after the quota.
+        hard = {"pods": str(chance.randint(1, _MOST_MORE_PODS))}
+        metadata = {"name": _QUOTA, "namespace": "default"}
+        self._create(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+        )
+
     # --- gangs ---------------------------------------------------------------------------------------
 
     async def _gang_comes(self, chance: random.Random) -> None:
@@ -265,6 +332,7 @@ class World:
             [f"{name}-{number}" for number in range(count)],
             chance.choice(_CPUS_MILLI),
             chance.choice(tuple(PRIORITIES)),
+            is_in_one_zone=chance.random() < self._weights.topology_share,
         )
         self.gangs[name] = gang
         group_first = chance.random() < 0.8
@@ -282,10 +350,12 @@ class World:
     def _create_group(self, name: str, gang: Gang) -> None:
         group = objects.pod_group(name, gang.least)
         group["spec"]["priorityClassName"] = gang.priority
+        if gang.is_in_one_zone:
+            group["spec"]["schedulingConstraints"] = {"topology": [{"key": ZONE}]}
         self._create(group)
 
     def _create_member(self, name: str, gang: Gang, member: str) -> None:
-        self._create(
+        self._create_pod(
             objects.pod(
                 member,
                 f"{gang.cpu_milli}m",
@@ -308,11 +378,21 @@ class World:
         if not nodes or (len(nodes) < _MOST_NODES and chance.random() < 0.5):
             self._add_node(chance)
         else:
-            self._delete("nodes", chance.choice(nodes).ref)
+            ref = chance.choice(nodes).ref
+            self._delete("nodes", ref)
+            self.devices.node_has(ref.name, 0)
 
     def _add_node(self, chance: random.Random) -> None:
         cpu = str(chance.choice(_NODE_CPUS))
-        self._create(_node(self._name("node"), cpu, chance.choice(ZONES)))
+        name = self._name("node")
+        self._create(_node(name, cpu, chance.choice(ZONES)))
+        self.devices.node_has(name, chance.randint(0, self._weights.most_devices))
+
+    async def _devices_change(self, chance: random.Random) -> None:
+        """Publish a node's devices anew: more or fewer than before."""
+        if nodes := self._server.list("nodes"):
+            name = chance.choice(nodes).ref.name
+            self.devices.node_has(name, chance.randint(0, self._weights.most_devices))
 
     async def _taints_change(self, chance: random.Random) -> None:
         nodes = self._server.list("nodes")
@@ -329,8 +409,11 @@ class World:
         nodes = self._server.list("nodes")
         if nodes:
             cpu = str(chance.choice(_NODE_CPUS))
-            amounts = {"capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu}}
-            self._server.patch("nodes", chance.choice(nodes).ref, {"status": amounts}, subresource="status")
+            self._resize(chance.choice(nodes).ref, cpu)
+
+    def _resize(self, ref: ObjectRef, cpu: str) -> None:
+        amounts = {"capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu}}
+        self._server.patch("nodes", ref, {"status": amounts}, subresource="status")
 
     # --- objects -------------------------------------------------------------------------------------
 
@@ -340,6 +423,13 @@ class World:
 
     def _create(self, made: Mapping[str, Any]) -> KubeObject:
         return self._server.create(made)
+
+    def _create_pod(self, made: Mapping[str, Any]) -> None:
+        try:
+            self._create(made)
+        except ForbiddenError:
+            # Of a quota. A gang gets its members again once nothing fails any more.
+            self._trace.add(f"refused {made['metadata']['name']}")
 
     def _delete_pod(self, name: str) -> None:
         self.leaves(name)

@@ -12,6 +12,7 @@ import pytest
 from berth_bench.life import life as lives
 from berth_bench.life.command import life
 from berth_bench.life.life import Result
+from berth_bench.life.world import KINDS
 from click.testing import CliRunner
 from click.testing import Result as Ran
 
@@ -101,7 +102,7 @@ def test_broken_life_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 1
     assert len(drawn.seeds) > 9
     assert set(drawn.seeds) == {4}
-    kinds = "budget,cut,gang,leave,node,pods,resize,restart,taint"
+    kinds = ",".join(sorted(KINDS))
     found = re.search(r"instead of 1: berth bench life --seed 4 --days (\S+) --without (\S+)", result.stderr)
     assert found is not None
     assert float(found[1]) < 0.001

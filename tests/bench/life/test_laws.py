@@ -105,7 +105,7 @@ def test_preemption_needs_a_pending_pod_with_more_priority(priority: int, breaks
     watched.laws.note("begun", "delete", "pods", "default/victim", Fault.NONE)
     watched.delete("victim")
     if breaks:
-        with pytest.raises(LawBrokenError, match="default/victim was preempted without"):
+        with pytest.raises(LawBrokenError, match="without a pending pod of more priority: default/victim"):
             watched.laws.check()
     else:
         watched.laws.check()
@@ -124,7 +124,7 @@ def test_pod_that_leaves_while_its_victims_are_evicted_may_preempt_for_a_minute(
     watched.laws.check()
     watched.clock.advance(2)
     watched.laws.note("begun", "delete", "pods", "default/late", Fault.NONE)
-    with pytest.raises(LawBrokenError, match="default/late was preempted without"):
+    with pytest.raises(LawBrokenError, match="without a pending pod of more priority: default/late"):
         watched.laws.check()
 
 
@@ -142,10 +142,54 @@ def test_gang_may_be_partly_bound_for_a_minute(is_short: bool) -> None:
     if is_short:
         watched.laws.check_gangs()
         return
-    with pytest.raises(LawBrokenError, match="gang g of 2 has had nodes for 1 of its members"):
+    with pytest.raises(
+        LawBrokenError, match="a gang was partly bound for 60 s: g of 2, of which 1 had nodes"
+    ):
         watched.laws.check_gangs()
     watched.bind("b")
     watched.laws.check_gangs()
+
+
+def test_pod_over_the_quota_is_found_and_one_that_was_there_before_is_not() -> None:
+    watched = Watched()
+    watched.create("before")
+    metadata = {"name": "q", "namespace": "default"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": {"pods": "1"}},
+    }
+    watched.server.create(quota)
+    watched.create("a")
+    watched.laws.account.leaves("a")
+    watched.delete("a")
+    watched.create("b")
+    watched.laws.check()
+    watched.create("c")
+    with pytest.raises(LawBrokenError, match="more pods than the quota allows: default/c"):
+        watched.laws.check()
+
+
+@pytest.mark.parametrize(
+    ("spec", "law"),
+    [
+        (
+            {"resourceClaims": [{"name": "d", "resourceClaimName": "c"}]},
+            "devices: default/a .d does not exist",
+        ),
+        (
+            {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]},
+            r"volumes: default/a .c\)",
+        ),
+    ],
+)
+def test_pod_that_is_bound_without_what_it_claims_is_found(spec: dict[str, Any], law: str) -> None:
+    watched = Watched()
+    watched.create("a", **spec)
+    watched.bind("a")
+    with pytest.raises(LawBrokenError, match=f"pods were bound without their {law}"):
+        watched.laws.check()
 
 
 def test_faults_are_counted_once_and_traced() -> None:

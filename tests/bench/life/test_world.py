@@ -12,19 +12,55 @@ from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import VirtualClocks, run
 from berth_bench.life.weights import Weights
 from berth_bench.life.world import KINDS, ZONE, ZONES, World
+from berth_host.cluster.port import WatchEvent
+from berth_sdk.kube_object import KubeObject, ObjectRef
+from berth_sim.cluster.admission.gatekeeping import Gatekeeping
 from berth_sim.cluster.server import ApiServer
 
-HELL = next(weights for seed in range(99) if (weights := Weights.drawn(random.Random(seed))).mood == "hell")
+HELL = next(
+    weights
+    for seed in range(999)
+    if (weights := Weights.drawn(random.Random(seed))).mood == "hell"
+    and weights.most_devices * weights.claim_share * weights.volume_share * weights.topology_share
+)
+EVERYTHING = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "PodGroup": "scheduling.k8s.io/podgroups",
+    "PodDisruptionBudget": "policy/poddisruptionbudgets",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PersistentVolume": "persistentvolumes",
+    "ResourceClaim": "resource.k8s.io/resourceclaims",
+    "ResourceSlice": "resource.k8s.io/resourceslices",
+}
+
+
+class _Lowest(random.Random):
+    """Draws the lowest number each time."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+SHARES = _Lowest()
+"""With it, the pods of a burst share a claim."""
 
 
 class Alone:
     """A world whose pods nobody schedules."""
 
     def __init__(self, clocks: VirtualClocks, without: tuple[str, ...] = ()) -> None:
-        self.server = ApiServer(clocks)
+        self.server = ApiServer(clocks, Gatekeeping())
         self.hosts_acts: list[float] = []
-        self.world = World(self.server, HELL, random.Random(5), Trace(clocks.monotonic_s), without)
+        self.trace = Trace(clocks.monotonic_s)
+        self.created: list[tuple[str, KubeObject]] = []
+        self.server.store.subscribe(self._see)
+        self.world = World(self.server, HELL, random.Random(5), self.trace, without)
         self.world.begin()
+
+    def _see(self, event: WatchEvent) -> None:
+        if event.old is None and event.new is not None:
+            self.created.append((event.kind, event.new))
 
     async def _act(self, chance: random.Random) -> None:
         self.hosts_acts.append(chance.random())
@@ -85,9 +121,54 @@ def test_everything_can_be_deleted() -> None:
     async def main(clocks: VirtualClocks) -> ApiServer:
         alone = Alone(clocks)
         await alone.live(2000)
+        assert EVERYTHING.keys() <= {kind for kind, _ in alone.created}
         alone.world.delete_everything()
+        await asyncio.sleep(1)
+        alone.world.end()
+        assert alone.world.gangs == {}
         return alone.server
 
     server = run(main, random.Random(0))
-    for resource in ("pods", "nodes", "scheduling.k8s.io/podgroups", "policy/poddisruptionbudgets"):
-        assert server.list(resource) == []
+    for resource in EVERYTHING.values():
+        assert server.list(resource) == [], resource
+
+
+def test_pods_over_the_quota_are_refused_and_the_world_goes_on() -> None:
+    async def main(clocks: VirtualClocks) -> list[str]:
+        alone = Alone(clocks)
+        await alone.live(4000)
+        alone.world.repair()
+        quota = ObjectRef(name="life", namespace="default")
+        assert alone.server.get("resourcequotas", quota) is None
+        return [line for line in alone.trace.lines if " refused " in line]
+
+    assert run(main, random.Random(0))
+
+
+def test_some_gangs_must_be_in_one_zone() -> None:
+    async def main(clocks: VirtualClocks) -> list[Any]:
+        alone = Alone(clocks)
+        await alone.live(4000)
+        return [one.get("spec.schedulingConstraints") for kind, one in alone.created if kind == "PodGroup"]
+
+    constraints = run(main, random.Random(0))
+    assert {"topology": [{"key": ZONE}]} in constraints
+    assert None in constraints
+
+
+def test_nodes_to_which_a_shared_claim_ties_pods_get_room() -> None:
+    async def main(clocks: VirtualClocks) -> tuple[Any, Any]:
+        alone = Alone(clocks)
+        name = alone.world.devices.claims_for(SHARES, ["p"])["p"]["resourceClaims"][0]["resourceClaimName"]
+        node = alone.server.list("nodes")[0].ref
+        alone.server.patch("nodes", node, {"spec": {"unschedulable": True}})
+        results = [{"request": "r", "driver": "life.berth.io", "pool": node.name, "device": "d0"}]
+        status = {"status": {"allocation": {"devices": {"results": results}}}}
+        claim = ObjectRef(name=name, namespace="default")
+        alone.server.patch("resource.k8s.io/resourceclaims", claim, status, subresource="status")
+        alone.world.make_room()
+        found = alone.server.get("nodes", ObjectRef(name=node.name))
+        assert found is not None
+        return found.get("spec.unschedulable"), found.get("status.allocatable.cpu")
+
+    assert run(main, random.Random(0)) == (None, "64")

@@ -34,18 +34,19 @@ class Quotas:
     def __init__(self) -> None:
         self._quotas: dict[str, dict[str, KubeObject]] = defaultdict(dict)
         self._used: dict[str, Usage] = {}
+        """By the uid of the quota: another quota of the same name has not counted the same objects."""
         self._charged: dict[tuple[str, str], list[tuple[str, Usage]]] = {}
 
     def keep(self, obj: KubeObject) -> None:
         """Store a new or changed quota."""
         self._quotas[obj.ref.namespace][obj.ref.name] = obj
         said = obj.get("status.used") or {}
-        self._used.setdefault(obj.ref.key, {name: nano_value(amount) for name, amount in said.items()})
+        self._used.setdefault(obj.ref.uid, {name: nano_value(amount) for name, amount in said.items()})
 
     def drop(self, namespace: str, name: str) -> None:
         """Remove a deleted quota."""
-        self._quotas[namespace].pop(name, None)
-        self._used.pop(f"{namespace}/{name}", None)
+        if (quota := self._quotas[namespace].pop(name, None)) is not None:
+            self._used.pop(quota.ref.uid, None)
 
     def uncounted(self) -> list[str]:
         """Return one sentence per quota with a limit that the embedded cluster does not count."""
@@ -71,11 +72,11 @@ class Quotas:
             if is_restored:
                 if quota.get("status.used") is not None:
                     continue
-            elif problem := _problem(quota, kind, obj, hard, usage, self._used[quota.ref.key]):
+            elif problem := _problem(quota, kind, obj, hard, usage, self._used[quota.ref.uid]):
                 return problem
-            charges.append((quota.ref.key, {name: usage[name] for name in hard if name in usage}))
-        for key, charge in charges:
-            _add(self._used[key], charge, 1)
+            charges.append((quota.ref.uid, {name: usage[name] for name in hard if name in usage}))
+        for uid, charge in charges:
+            _add(self._used[uid], charge, 1)
         self._charged[kind, f"{metadata.get('namespace') or 'default'}/{metadata['name']}"] = charges
         return ""
 

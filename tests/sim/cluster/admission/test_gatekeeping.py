@@ -215,6 +215,16 @@ def test_pods_are_refused_when_the_quota_is_used_up_and_admitted_when_a_pod_has_
     server.create(pod("second", amounts), restore=True)
 
 
+def test_pods_of_a_deleted_quota_do_not_lower_the_usage_of_the_next_one(server: ApiServer) -> None:
+    server.create(quota({"pods": "1"}))
+    server.create(pod("before"))
+    server.delete("resourcequotas", ObjectRef(name="q", namespace="default"))
+    server.create(quota({"pods": "1"}))
+    server.create(pod("after"))
+    server.delete("pods", ObjectRef(name="before", namespace="default"))
+    assert "used: pods=1, limited: pods=1" in refusal(server, pod("too-many"))
+
+
 def test_quota_counts_only_pods_in_its_scopes(server: ApiServer) -> None:
     server.create(quota({"pods": "0"}, scopes=["BestEffort"]))
     server.create(pod("burstable", {"requests": {"cpu": "1"}}), restore=True)
