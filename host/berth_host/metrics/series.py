@@ -47,10 +47,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = self.highest = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count one value, in the unit of the family's name."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, count: int = 1) -> None:
+        """Count a value, in the unit of the family's name. `count`: how many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
         if value > self.highest:
             self.highest = value
 

@@ -75,6 +75,32 @@ Answers = dict[tuple[str, Hashable] | None, Status]
 """The answers of gates about members of one group, by plugin and the plugin's signature of the pod."""
 
 
+@dataclass(slots=True, eq=False)
+class _Closed:
+    """The closed gate of a member, for the members after it. `sign`, `signature`: of its plugin. `since_s`:
+    `instant_s` before these. `repeats`: how many of them the gate keeps as they are.
+    """
+
+    profile: str
+    plugin: str
+    message: str
+    code: Code
+    sign: Callable[[Pod], Hashable]
+    signature: Hashable
+    since_s: float
+    repeats: int = 0
+
+    def keeps(self, info: QueuedPodInfo) -> bool:
+        """Return True if the gate would close for a gated member as it did before."""
+        return (
+            info.gating_plugin == self.plugin
+            and info.gating_message == self.message
+            and info.pod.scheduler_name == self.profile
+            and info.signed_by(self.sign) == self.signature
+            and self.plugin in info.unschedulable_plugins
+        )
+
+
 class Gates:
     """The gates (PreEnqueue plugins) of all profiles.
 
@@ -119,9 +145,10 @@ class Gates:
             self.forget(entity)
         questions: list[GateQuestion] = []
         open_ones: list[tuple[str, str]] = []
-        closed: list[str] = []
+        closed: list[QueuedPodInfo] = []
         gated: QueuedPodInfo | None = None
         answers: Answers = {}
+        last: _Closed | None = None
         pods, late = entity.pods(), answered.late
         if late:
             pods = sorted(pods, key=lambda info: late.index(info.uid) if info.uid in late else -1)
@@ -130,18 +157,29 @@ class Gates:
                 if gated is not None:
                     break
                 late = late[1:]
-            question = None
-            if info.uid not in answered.closed:
-                question = self._run(info, entity, answered, open_ones, answers)
+            # The hundredth member of a group must not cost a call for each of the ninety-nine before it.
+            if last is not None and last.keeps(info):
+                last.repeats += 1
+                closed.append(info)
+                gated = info
+                continue
+            question = status = None
+            if not answered.closed or info.uid not in answered.closed:
+                answer = self._run(info, entity, answered, open_ones, answers)
+                question, status = (answer, None) if isinstance(answer, GateQuestion) else (None, answer)
             if question is not None:
                 questions.append(question)
             elif info.gating_plugin:
-                closed.append(info.uid)
+                closed.append(info)
+                if status is not None and entity.is_group and answered is UNANSWERED:
+                    self._tell_repeats(last)
+                    last = self._closed(info, status)
             # The last closed gate counts; one that has not answered counts only without a closed one.
             if info.gating_plugin and (question is None or not closed):
                 gated = info
                 if self._seams.rules.judges_group_trees:
                     break
+        self._tell_repeats(last)
         if gated is None:
             if entity.gating_plugin:
                 entity.ungate()
@@ -150,7 +188,8 @@ class Gates:
             entity.gate_as(gated)
         if questions:
             missed = dict(answered.missed)
-            known = Answered(answered.passed.union(open_ones), frozenset(closed), late, missed)
+            uids = frozenset([info.uid for info in closed])
+            known = Answered(answered.passed.union(open_ones), uids, late, missed)
             self._open(OpenMove(entity, strategy, label, known), questions)
         return False
 
@@ -161,22 +200,16 @@ class Gates:
         known: Answered,
         open_ones: list[tuple[str, str]],
         answers: Answers,
-    ) -> GateQuestion | None:
+    ) -> GateQuestion | Status | None:
         """Call the gates for one pod, and add those that are open to `open_ones`.
 
-        The pod is gated afterwards, or not. Returns the question to a plugin that answers later. `answers`:
-        those about earlier members of the group; members that are alike for a plugin share its answer.
+        The pod is gated afterwards, or not. Returns the question to a plugin that answers later, or the
+        answer of the closed gate. `answers`: those about earlier members of the group; members that are alike
+        for a plugin share its answer.
         """
         profile = self._seams.profiles.get(info.pod.scheduler_name)
         gates: Mapping[str, Gate] = {} if profile is None else profile.gates
         started_s = instant_s()
-        if answers and profile is not None and known is UNANSWERED:
-            # The hundredth member of a group must not cost a call for each of the ninety-nine before it.
-            same = _same_as_before(info, profile.signs, answers)
-            if same is not None:
-                self._seams.observer.pod_rejected(info.gating_plugin, info.pod.scheduler_name)
-                self._tell(info, same.code, started_s)
-                return None
         shown, uid, gating = self._shown(info, entity), info.uid, info.gating_plugin
         for name in gates if gating not in gates else _order(gates, gating):
             if known.passed and (uid, name) in known.passed:
@@ -185,7 +218,7 @@ class Gates:
                 continue
             question = GateQuestion(name, shown)
             sign = profile.signs.get(name) if entity.is_group and profile is not None else None
-            alike = None if sign is None else (name, sign(info.pod))
+            alike = None if sign is None else (name, info.signed_by(sign))
             status = self._ask(gates[name], question) if alike not in answers else answers[alike]
             if status is DEFERRED:
                 self._close(info, name, "")
@@ -195,7 +228,7 @@ class Gates:
             if status.code is not Code.SUCCESS:
                 self._reject(info, name, status)
                 self._tell(info, status.code, started_s)
-                return None
+                return status
             if status.reasons or info.entered_without:
                 info.passed_gate(name, status)
             open_ones.append((uid, name))
@@ -337,24 +370,27 @@ class Gates:
         took_s = instant_s() - started_s
         self._seams.observer.gates_ran(info.pod.scheduler_name, code, took_s)
 
+    def _closed(self, info: QueuedPodInfo, status: Status) -> _Closed | None:
+        """Return the closed gate of a member; None if its plugin does not say which members are alike."""
+        profile, plugin = info.pod.scheduler_name, info.gating_plugin
+        sign = self._seams.profiles[profile].signs.get(plugin)
+        if sign is None:
+            return None
+        signature = info.signed_by(sign)
+        return _Closed(profile, plugin, info.gating_message, status.code, sign, signature, instant_s())
+
+    def _tell_repeats(self, closed: _Closed | None) -> None:
+        """Report the members that a closed gate kept as they were."""
+        if closed is None or not closed.repeats:
+            return
+        took_s = (instant_s() - closed.since_s) / closed.repeats
+        self._seams.observer.pod_rejected(closed.plugin, closed.profile, closed.repeats)
+        self._seams.observer.gates_ran(closed.profile, closed.code, took_s, closed.repeats)
+
     def _close(self, info: QueuedPodInfo, plugin: str, message: str) -> None:
         info.gating_plugin, info.gating_message = plugin, message
         index = self._registrations.get(info.pod.scheduler_name)
         info.gating_plugin_events = () if index is None else index.declared_by(plugin)
-
-
-def _same_as_before(
-    info: QueuedPodInfo, signs: Mapping[str, Callable[[Pod], Hashable]], answers: Answers
-) -> Status | None:
-    """Return the answer that keeps a gated member as it is: of its gate, about a member that is alike."""
-    name = info.gating_plugin
-    sign = signs.get(name)
-    if sign is None or name not in info.unschedulable_plugins:
-        return None
-    status = answers.get((name, sign(info.pod)))
-    if status is None or status.is_success or status.message != info.gating_message:
-        return None
-    return status
 
 
 def _is_unheard(entity: QueuedEntity) -> bool:

@@ -181,8 +181,11 @@ class QueueObserver:
     def hint_narrowed(self, plugin: str, event: QueueEvent, *, to_all: bool) -> None:
         """Take that a plugin said which waiting pods an event may help. `to_all`: it may help any."""
 
-    def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
-        """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later."""
+    def gates_ran(self, profile: str, code: Code, seconds: float, count: int = 1) -> None:
+        """Take the result of a profile's PreEnqueue plugins; not called if a plugin answers later.
+
+        `seconds`: what the calls about one pod took. `count`: the number of pods with this result.
+        """
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """Take that pods entered `active`, `backoff` or `unschedulable`. `label`: the cause.

@@ -23,6 +23,7 @@ from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration
 
 _NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
+_BY_NOBODY: Final = frozenset({_NOBODY})
 _NO_KEYS: Final[Mapping[Hashable, Any]] = MappingProxyType({})
 _UNKEYED: Final = object()  # The key of pods whose keys the plugin does not know.
 
@@ -243,6 +244,8 @@ class UnschedulablePool:
         if info.is_group and (info.is_gated or not all(pod.is_rejected for pod in pods)):
             for plugin in likeness.rejected_by:
                 self._groups.setdefault(plugin, {})[likeness] = alike
+        if not any(profile.narrows.keys() & _indexed(likeness) for profile in self._profiles.values()):
+            return
         keys = tuple(dict.fromkeys(key for pod in pods for key in self._keys_of(pod)))
         if keys:
             self._keys[likeness] = keys
@@ -308,7 +311,11 @@ class UnschedulablePool:
 
 
 def _likeness_of_group(group: QueuedEntity) -> _Likeness:
-    rejected_by = {plugin for info in group.pods() for plugin in info.rejecting or (_NOBODY,)}
+    # Each member that arrives brings its group here: no step per member but those in C.
+    rejecting = [info.rejecting for info in group.pods()]
+    rejected_by = set().union(*rejecting)
+    if not all(rejecting):
+        rejected_by.add(_NOBODY)
     return _Likeness(
         "", (group.uid,), frozenset(rejected_by), frozenset(), group.gating_plugin, 0, victims_pending=False
     )
@@ -332,5 +339,5 @@ def _drop(index: dict[K, dict[_Likeness, Alike]], key: K, likeness: _Likeness) -
         del index[key]
 
 
-def _indexed(likeness: _Likeness) -> Iterable[str]:
-    return (likeness.rejected_by | likeness.pending_on) or (_NOBODY,)
+def _indexed(likeness: _Likeness) -> frozenset[str]:
+    return (likeness.rejected_by | likeness.pending_on) or _BY_NOBODY

@@ -18,7 +18,7 @@ from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 
 from berth_host.queue.group_forest import GroupTree
-from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
+from berth_host.queue.queued_pod import GATED, QueuedEntity, QueuedPodInfo
 
 
 class GroupOutcome(Enum):
@@ -126,7 +126,15 @@ class QueuedGroupInfo(QueuedEntity):
 
     def note(self, now_us: int, what: str, about: str) -> None:
         """Add an entry to the history of each member."""
-        for info in self.members:
+        members = self.members
+        if what is GATED:
+            # A gang is put back for each member that arrives: most members have the entry already.
+            members = [
+                info
+                for info in members
+                if not info.history or info.history[-1][1] is not GATED or info.history[-1][2] != about
+            ]
+        for info in members:
             info.note(now_us, what, about)
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:

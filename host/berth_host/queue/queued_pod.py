@@ -12,7 +12,7 @@ Source: kube-scheduler `framework/types.go` (QueuedEntityInfo, QueueingParams, Q
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -158,6 +158,7 @@ class QueuedPodInfo(QueuedEntity):
     next failure; a Pending rejection is in both.
     cause: the plugin with which the last attempt failed, "" for none, and its reason; None before a failure.
     entered_without: why the pod passed a plugin's PreEnqueue without an answer, by plugin.
+    signature: the last function that signed the pod, with the signature; None before the first.
     history: the pod's events, oldest first; shared with the diagnoses of its attempts.
     """
 
@@ -167,6 +168,7 @@ class QueuedPodInfo(QueuedEntity):
     cause: tuple[str, str] | None = field(default=None, kw_only=True)
     entered_without: dict[str, str] = field(default_factory=dict, kw_only=True)
     history: list[HistoryEntry] = field(default_factory=list, kw_only=True)
+    signature: tuple[Callable[[Pod], Hashable], Hashable] | None = field(default=None, kw_only=True)
 
     @property
     def key(self) -> str:
@@ -234,7 +236,14 @@ class QueuedPodInfo(QueuedEntity):
     def replace_pod(self, pod: Pod) -> None:
         """Store a new version of the pod; its sort key must be requested again."""
         self.pod = pod
-        self.sort_key = None
+        self.sort_key = self.signature = None
+
+    def signed_by(self, sign: Callable[[Pod], Hashable]) -> Hashable:
+        """Return the pod's signature. `sign`: a function of `QueueProfile.signs`, which reads only the pod."""
+        known = self.signature
+        if known is None or known[0] is not sign:
+            known = self.signature = sign, sign(self.pod)
+        return known[1]
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:
         """Return the pod in the form that PreEnqueue and QueueSort get."""

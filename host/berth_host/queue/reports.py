@@ -115,9 +115,9 @@ class QueueMetrics(QueueObserver):
         if self._told is not None:
             self._told.hint_narrowed(plugin, event, to_all=to_all)
 
-    def gates_ran(self, profile: str, code: Code, seconds: float) -> None:
+    def gates_ran(self, profile: str, code: Code, seconds: float, count: int = 1) -> None:
         """See QueueObserver."""
-        self._metrics.points(profile).at[ExtensionPoint.PRE_ENQUEUE][code].observe(seconds)
+        self._metrics.points(profile).at[ExtensionPoint.PRE_ENQUEUE][code].observe(seconds, count)
 
     def pod_entered(self, queue: str, label: str, count: int = 1) -> None:
         """See QueueObserver."""
