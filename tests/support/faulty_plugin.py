@@ -46,8 +46,8 @@ from berth_sdk.results import (
     PreFlightResult,
     QueuedPod,
 )
-from berth_sdk.serve import server
-from berth_sdk.serve.server import framed_calls
+from berth_sdk.serve import services
+from berth_sdk.serve.services import framed_calls
 from berth_sdk.sort_keys import string
 from berth_sdk.status import SUCCESS, Status, Verdicts
 from berth_sdk.tables import NodeTable
@@ -371,7 +371,7 @@ def serve(arguments: Sequence[str], plugin: str = "support.faulty_plugin:Faulty"
         return plain(*args, **more)
 
     grpc.server = with_faults
-    server.framed_calls = _carried
+    services.framed_calls = _carried
     return main(["serve", plugin, *arguments])
 
 

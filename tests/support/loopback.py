@@ -17,11 +17,8 @@ from typing import Any, NoReturn, cast
 import grpc
 from berth_host.rpc.served.grpc_errors import rpc_error
 from berth_host.rpc.served.link import InstanceLink, LinkIdentity, StateFeed
-from berth_sdk.plugin.v1 import identity_pb2, queue_pb2, scheduling_pb2, state_pb2
 from berth_sdk.serve.instance import Instance
-from berth_sdk.serve.scheduling_servicer import SchedulingServicer
-from berth_sdk.serve.server import handlers_of
-from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk.serve.services import Services
 from grpc import StatusCode
 
 
@@ -30,16 +27,8 @@ class LoopbackChannel:
 
     def __init__(self, instance: Instance) -> None:
         self._handlers = [
-            grpc.method_handlers_generic_handler(service.full_name, handlers_of(service, servicer))
-            for service, servicer in (
-                (identity_pb2.DESCRIPTOR.services_by_name["IdentityService"], IdentityServicer(instance)),
-                (state_pb2.DESCRIPTOR.services_by_name["StateService"], StateServicer(instance)),
-                (queue_pb2.DESCRIPTOR.services_by_name["QueueService"], QueueServicer(instance)),
-                (
-                    scheduling_pb2.DESCRIPTOR.services_by_name["SchedulingService"],
-                    SchedulingServicer(instance),
-                ),
-            )
+            grpc.method_handlers_generic_handler(name, handlers)
+            for name, handlers in Services(instance).handlers.items()
         ]
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.clocks import replaced
 
@@ -36,6 +36,20 @@ class SpinningError(Exception):
 
 class ForeignThreadError(Exception):
     """Another thread called the loop, so the order would depend on the machine."""
+
+
+class VirtualFile(Protocol):
+    """One end of a simulated connection, as a loop sees a socket."""
+
+    @property
+    def is_readable(self) -> bool:
+        """True if a read returns at once: there are bytes, or the end."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """True if there is room for bytes."""
+        ...
 
 
 class _NoSelector:
@@ -90,6 +104,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns_now = 0
         self._numbers = itertools.count(1)
         self._selector = _NoSelector(self._advance)
+        self._files: dict[int, VirtualFile] = {}
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._writers: dict[int, Callable[[], object]] = {}
+        self._looked_at_soon: set[int] = set()
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -143,6 +161,53 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 f"thread {threading.current_thread().name} calls the virtual loop: let the loop run its work"
             )
         return self.call_soon(callback, *args, context=context)
+
+    # --- simulated connections -------------------------------------------------------------------------
+
+    def open_file(self, file: VirtualFile) -> int:
+        """Return a new number under which `add_reader` and `add_writer` know a simulated connection."""
+        number = next(self._numbers)
+        self._files[number] = file
+        return number
+
+    def close_file(self, number: int) -> None:
+        """Forget a simulated connection, and its callbacks."""
+        for known in (self._files, self._readers, self._writers):
+            known.pop(number, None)
+
+    def file_changed(self, number: int) -> None:
+        """Look soon whether the connection can be read or written now."""
+        if number not in self._looked_at_soon:
+            self._looked_at_soon.add(number)
+            self.call_soon(self._look_at, number)
+
+    def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
+        """Call `callback` whenever the simulated connection can be read."""
+        self._readers[fd] = lambda: callback(*args)
+        self.file_changed(fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        """Remove the callback; return False if there was none."""
+        return self._readers.pop(fd, None) is not None
+
+    def add_writer(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
+        """Call `callback` whenever the simulated connection has room."""
+        self._writers[fd] = lambda: callback(*args)
+        self.file_changed(fd)
+
+    def remove_writer(self, fd: Any) -> bool:
+        """Remove the callback; return False if there was none."""
+        return self._writers.pop(fd, None) is not None
+
+    def _look_at(self, number: int) -> None:
+        self._looked_at_soon.discard(number)
+        file = self._files.get(number)
+        if file is None:
+            return
+        for callbacks, is_ready in ((self._readers, file.is_readable), (self._writers, file.is_writable)):
+            if is_ready and number in callbacks:
+                callbacks[number]()
+                self.file_changed(number)
 
     def _drawn_s(self) -> float:
         return self._chance.uniform(0.0, self._thread_delay_s)

@@ -91,7 +91,7 @@ class Host(HostParts):
     async def _attach(self, *, stands_by: bool) -> None:
         show_host(self.metrics, self)
         self._loop_errors.listen()
-        if self.attachments.attached_places:
+        if self.attachments.attached_places and self.options.way_back:
             await self.handle_server.start()
         await self.attachments.start(stands_by=stands_by)
 

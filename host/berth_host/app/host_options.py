@@ -28,7 +28,8 @@ class HostOptions:
     `metrics`: the registry of the process, which hosts that
     follow each other share. `own_pod`: the host's own pod, for Events about its plugins; None if unknown.
     `own_address`: where other machines reach the host. `binds_for_extenders`: see `BindingCycle`.
-    `admission`: admits the manifests of questions; None: the host refuses these questions.
+    `admission`: admits the manifests of questions; None: the host refuses these questions. `way_back` False:
+    served plugins cannot call the host, which then opens no socket for them.
     """
 
     clock: Clock = field(default_factory=RealClock)
@@ -46,3 +47,4 @@ class HostOptions:
     own_address: str = ""
     binds_for_extenders: bool = False
     admission: Admission | None = None
+    way_back: bool = True

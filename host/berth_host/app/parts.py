@@ -221,7 +221,7 @@ class HostParts:
                 cycles=self.cycles,
                 internal_error=self.internal_error,
                 declare=self._declare,
-                grants=self.handle_server,
+                grants=self.handle_server if self.options.way_back else None,
                 events=AttachmentEvents(self._writer_of_own_events()),
                 recovered=self.wiring.plugin_attached,
                 post_bound=lambda plugin, pod: self.binding.requeue_if_gone(plugin, pod),  # noqa: PLW0108 (made later)

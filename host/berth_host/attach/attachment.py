@@ -31,7 +31,7 @@ from berth_host.attach.audit import AuditTrail
 from berth_host.attach.child import Child, ChildError
 from berth_host.attach.configure import accept, lacks_way_back, way_back_of
 from berth_host.attach.configured_places import Place
-from berth_host.attach.dialing import dial, frames_to, offered, peer_at
+from berth_host.attach.dialing import dial, frames_to, identity_of, offered, peer_at
 from berth_host.attach.handshake import (
     ArgumentsRefusedError,
     DescriptorRefusedError,
@@ -52,7 +52,6 @@ from berth_host.attach.retrying import (
     after_refusal,
     another_comes,
     attach_backoff,
-    identity_of,
 )
 from berth_host.attach.routes import AttachedPlugin
 from berth_host.attach.state import ATTACHED, NOT_NEEDED, PlaceChange, State

@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 import grpc
 from berth_sdk.wire.addresses import host_and_port, is_loopback
@@ -31,30 +32,115 @@ from berth_host.attach.configured_places import Place
 from berth_host.attach.handshake import Introduction
 from berth_host.attach.peer import DialError, Peer, PeerRefusedError
 from berth_host.config.berth.configuration import Transport
-from berth_host.rpc.served.frames import FramedConnections
+from berth_host.rpc.served.frames import FramedConnections, FramedSocket
 from berth_host.rpc.served.link import channel_options
-from berth_host.rpc.served.peer_user import may_serve, peer_user
+from berth_host.rpc.served.peer_user import may_serve, peer_user, socket_identity
+
+Identity: TypeAlias = tuple[int, int, int]
+"""A socket file's device, inode and time of its last change (nanoseconds)."""
+
+
+class Network(Protocol):
+    """The ways to the instances of plugins."""
+
+    def dial(self, endpoint: str, place: Place) -> grpc.aio.Channel:
+        """Return a new channel for one attachment; it connects at its first call. Raises DialError."""
+        ...
+
+    async def peer_at(self, endpoint: str, place: Place) -> Peer:
+        """Return the peer at an endpoint; an empty `Peer` for plaintext TCP.
+
+        Raises PeerRefusedError for a peer that is not the expected one, DialError if it cannot be reached.
+        """
+        ...
+
+    def frames_at(self, endpoint: str, limit_bytes: int, allowed_uids: Collection[int]) -> FramedConnections:
+        """Return the framed carrier to the instance that listens beside `endpoint`. Raises DialError."""
+        ...
+
+    def identity_of(self, endpoint: str) -> Identity | None:
+        """Return a value that differs between a socket and its successor; None for TCP or no socket."""
+        ...
+
+
+class MachineNetwork:
+    """The sockets of this machine, and TCP."""
+
+    def dial(self, endpoint: str, place: Place) -> grpc.aio.Channel:
+        """Return a new channel. See Network."""
+        options = channel_options(place.max_message_bytes)
+        if endpoint.startswith("unix:"):
+            check_socket(socket_path(endpoint), place.allowed_uids)
+            # Without this option the socket's path would become the authority, which servers may refuse.
+            options = [*options, ("grpc.default_authority", "localhost")]
+            return grpc.aio.insecure_channel(endpoint, options=options)
+        host, _ = _tcp_address(endpoint)
+        if place.tls is not None:
+            from berth_host.attach.tls import channel_credentials
+
+            name = place.tls.server_name or host
+            # The name that the certificate must have, whatever the address is.
+            options = [*options, ("grpc.ssl_target_name_override", name)]
+            return grpc.aio.secure_channel(endpoint, channel_credentials(place.tls), options=options)
+        if not is_loopback(host):
+            raise DialError(f"{endpoint} is not a loopback address, and the connection would be in plaintext")
+        return grpc.aio.insecure_channel(endpoint, options=options)
+
+    async def peer_at(self, endpoint: str, place: Place) -> Peer:
+        """Return the peer at an endpoint. See Network."""
+        if endpoint.startswith("unix:"):
+            return await _behind_socket(socket_path(endpoint), place.allowed_uids)
+        if place.tls is None:
+            return Peer()
+        from berth_host.attach.tls import behind_tls
+
+        return await behind_tls(*_tcp_address(endpoint), place.tls, LOOK_S)
+
+    def frames_at(self, endpoint: str, limit_bytes: int, allowed_uids: Collection[int]) -> FramedConnections:
+        """Return the framed carrier. See Network."""
+        path = framed_path(socket_path(endpoint))
+        check_socket(path, allowed_uids)
+        return FramedConnections(FramedSocket(path, allowed_uids), limit_bytes)
+
+    def identity_of(self, endpoint: str) -> Identity | None:
+        """Return the identity of the socket file. See Network."""
+        if not endpoint.startswith("unix:"):
+            return None
+        try:
+            return socket_identity(socket_path(endpoint))
+        except OSError:
+            return None
+
+
+class _Used:
+    """The network that the functions of this module reach plugins by."""
+
+    network: ClassVar[Network] = MachineNetwork()
+
+
+@contextmanager
+def replaced(network: Network) -> Iterator[None]:
+    """Let the whole process reach plugins by `network` until the block ends; see `berth_sdk.clocks`."""
+    before, _Used.network = _Used.network, network
+    try:
+        yield
+    finally:
+        _Used.network = before
 
 
 def dial(endpoint: str, place: Place) -> grpc.aio.Channel:
-    """Return a new channel for one attachment; it connects at its first call. Raises DialError."""
-    options = channel_options(place.max_message_bytes)
-    if endpoint.startswith("unix:"):
-        check_socket(socket_path(endpoint), place.allowed_uids)
-        # Without this option the socket's path would become the authority, which servers may refuse.
-        options = [*options, ("grpc.default_authority", "localhost")]
-        return grpc.aio.insecure_channel(endpoint, options=options)
-    host, _ = _tcp_address(endpoint)
-    if place.tls is not None:
-        from berth_host.attach.tls import channel_credentials
+    """Return a new channel for one attachment. Raises DialError."""
+    return _Used.network.dial(endpoint, place)
 
-        name = place.tls.server_name or host
-        # The name that the certificate must have, whatever the address is.
-        options = [*options, ("grpc.ssl_target_name_override", name)]
-        return grpc.aio.secure_channel(endpoint, channel_credentials(place.tls), options=options)
-    if not is_loopback(host):
-        raise DialError(f"{endpoint} is not a loopback address, and the connection would be in plaintext")
-    return grpc.aio.insecure_channel(endpoint, options=options)
+
+async def peer_at(endpoint: str, place: Place) -> Peer:
+    """Return the peer at an endpoint. Raises DialError."""
+    return await _Used.network.peer_at(endpoint, place)
+
+
+def identity_of(endpoint: str) -> Identity | None:
+    """Return a value that differs between a socket and its successor; None for TCP or no socket."""
+    return _Used.network.identity_of(endpoint)
 
 
 def socket_path(endpoint: str) -> Path:
@@ -100,20 +186,6 @@ def check_socket(path: Path, allowed: Collection[int] = ()) -> None:
 LOOK_S: Final = 5.0
 
 
-async def peer_at(endpoint: str, place: Place) -> Peer:
-    """Return the peer at an endpoint; an empty `Peer` for plaintext TCP.
-
-    Raises PeerRefusedError for a peer that is not the expected one, and DialError if it cannot be reached.
-    """
-    if endpoint.startswith("unix:"):
-        return await _behind_socket(socket_path(endpoint), place.allowed_uids)
-    if place.tls is None:
-        return Peer()
-    from berth_host.attach.tls import behind_tls
-
-    return await behind_tls(*_tcp_address(endpoint), place.tls, LOOK_S)
-
-
 async def _behind_socket(path: Path, allowed: tuple[int, ...]) -> Peer:
     check_socket(path, allowed)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
@@ -157,9 +229,7 @@ def frames_to(
     """
     if FRAMED not in introduction.features:
         return None, ""
-    path = framed_path(socket_path(endpoint))
     try:
-        check_socket(path, allowed_uids)
+        return _Used.network.frames_at(endpoint, introduction.max_message_bytes, allowed_uids), ""
     except DialError as err:
         return None, f"the frames that the plugin offers cannot be used: {err}"
-    return FramedConnections(path, introduction.max_message_bytes, allowed_uids), ""

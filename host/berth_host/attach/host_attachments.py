@@ -54,16 +54,16 @@ class HostSeams:
     """The parts of the host that attachments use.
 
     `declare`: makes the cluster watch the resources that these plugins need; raises ClusterError. `grants`:
-    permissions for HandleService. `recovered`: called with the name of a newly attached plugin, to requeue
-    the pods that failed without it. `post_bound`: called with the name of a plugin and the bound pod of which
-    the plugin was told. `stats`: returns the cost of each plugin, by name.
+    permissions for HandleService; None: plugins get no way back. `recovered`: called with the name of a newly
+    attached plugin, to requeue the pods that failed without it. `post_bound`: called with the name of a plugin
+    and the bound pod of which the plugin was told. `stats`: returns the cost of each plugin, by name.
     """
 
     state: UpdatedState
     cycles: LiveCycles
     internal_error: InternalError
     declare: Callable[[Sequence[Descriptor]], Awaitable[None]]
-    grants: HandleGrants
+    grants: HandleGrants | None
     events: AttachmentEvents
     recovered: Callable[[str], None]
     post_bound: Callable[[str, ObjectRef], None]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final, TypeAlias
+from typing import Final
 
 from berth_sdk.clocks import monotonic_s
 
 from berth_host.attach.configured_places import Place
-from berth_host.attach.dialing import socket_path
+from berth_host.attach.dialing import Identity, identity_of
 from berth_host.model.backoff import Backoff
-from berth_host.rpc.served.peer_user import socket_identity
 
 FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
@@ -30,18 +29,6 @@ def attach_backoff(rng: random.Random | None = None) -> Backoff:
 
 REJECTED_LOOK_S: Final = 5.0
 BACKOFF_LOOK_S: Final = 1.0
-Identity: TypeAlias = tuple[int, int, int]
-"""A socket file's device, inode and time of its last change (nanoseconds)."""
-
-
-def identity_of(endpoint: str) -> Identity | None:
-    """Return a value that differs between a socket file and its successor; None for TCP or no file."""
-    if not endpoint.startswith("unix:"):
-        return None
-    try:
-        return socket_identity(socket_path(endpoint))
-    except OSError:
-        return None
 
 
 def is_successor(now: Identity | None, met: Identity | None, *, in_folder: bool) -> bool:

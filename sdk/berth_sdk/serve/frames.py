@@ -14,12 +14,11 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
-
-import grpc
+from typing import Final
 
 from berth_sdk.clocks import monotonic_s
 from berth_sdk.serve.calls import LOG
+from berth_sdk.serve.framed_requests import Answer, aborted, next_request, reply_to
 from berth_sdk.serve.quiet_lines import QuietLines
 from berth_sdk.serve.socket_file import identity_of, unlink
 from berth_sdk.wire.frames import (
@@ -28,20 +27,14 @@ from berth_sdk.wire.frames import (
     Frame,
     FrameError,
     Incoming,
-    Kind,
-    call_frame,
-    failure_frame,
 )
 
-Answer: TypeAlias = Callable[[bytes, Any], bytes]
-"""(request, context) -> answer, both serialised."""
 MAX_CONNECTIONS: Final = 256
 STALLED_S: Final = 10
 """Seconds that the rest of a frame may take, in either direction."""
 ROOM_AGAIN_S: Final = 0.2
 _BACKLOG: Final = 64
 _WANT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_NUMBERS: Final = {code: code.value[0] for code in grpc.StatusCode}
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 _TIMEVAL: Final = struct.Struct("ll")
 
@@ -230,34 +223,13 @@ class FramedConnection:
                 if self._incoming.has_begun:
                     raise FrameError(f"the rest of a frame did not come within {self._stalled_s} s") from err
                 continue  # the time between two calls is not limited
-            if not data:
-                if self._incoming.has_begun:
-                    raise FrameError("it was closed in the middle of a frame")
-                return None
-            frames = self._incoming.take(data)
-            if not frames:
-                continue
-            request = frames[0]
-            if request.kind is not Kind.CALL:
-                raise FrameError(f"a frame of the kind {request.kind.name} where a call was due")
-            if len(frames) > 1 or self._incoming.has_begun:
-                raise FrameError("a second call before the answer to the first")
-            return request
+            request = next_request(self._incoming, data)
+            if request is not None or not data:
+                return request
 
     def answer(self, calls: Mapping[int, Answer], request: Frame) -> None:
         """Pass a request to its handler and send the answer or the failure. Raises OSError."""
-        call = request.call
-        handler = calls.get(call)
-        try:
-            if handler is None:
-                self.abort(grpc.StatusCode.INVALID_ARGUMENT, f"call {call} is not served in frames")
-            reply = call_frame(call, handler(request.payload, self))
-        except _AbortedError as err:
-            reply = failure_frame(call, _NUMBERS[err.code], err.text)
-        except Exception as err:  # noqa: BLE001 (as gRPC does for a unary call; the next one must be served)
-            LOG.exception("a call failed")
-            text = f"Exception calling application: {err}"
-            reply = failure_frame(call, _NUMBERS[grpc.StatusCode.UNKNOWN], text)
+        reply = reply_to(calls, request, self)
         # A host that has closed does not wait for the answer any more.
         with contextlib.suppress(BrokenPipeError):
             self._sock.sendall(reply)
@@ -307,9 +279,7 @@ class FramedConnection:
             self._callbacks.append(callback)
         return self.is_active()
 
-    def abort(self, code: grpc.StatusCode, text: str) -> NoReturn:
-        """End the call with an error; the connection stays open."""
-        raise _AbortedError(code, text)
+    abort = staticmethod(aborted)
 
     def _watch(self) -> None:
         """Wait until the host closes or `end` is called, then run the callbacks; the body of a thread."""
@@ -320,10 +290,3 @@ class FramedConnection:
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
-
-
-class _AbortedError(Exception):
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        self.code = code
-        self.text = text
-        super().__init__(text)

@@ -14,40 +14,30 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Final, Self
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 
 from berth_sdk.clocks import monotonic_s
 from berth_sdk.errors import BerthError
-from berth_sdk.serve.calls import CallRefusedError
 from berth_sdk.serve.client_names import ClientNames
-from berth_sdk.serve.frames import Answer, FramedServer
+from berth_sdk.serve.frames import FramedServer
 from berth_sdk.serve.instance import Instance
-from berth_sdk.serve.lanes import CallCancelledError, LaneFullError
 from berth_sdk.serve.optional_services import (
-    IDENTITY,
     MISSING,
-    QUEUE,
-    SCHEDULING,
-    STATE,
     add_optional_services,
 )
-from berth_sdk.serve.scheduling_servicer import SchedulingServicer
-from berth_sdk.serve.servicers import IdentityServicer, QueueServicer, StateServicer
+from berth_sdk.serve.services import Services
 from berth_sdk.serve.socket_file import SocketFile, is_answered
 from berth_sdk.serve.tls import TlsServing
 from berth_sdk.serve.tracing import CallTraces
 from berth_sdk.wire.addresses import host_and_port, is_loopback, socket_problem
-from berth_sdk.wire.call_names import disagreement_of
 from berth_sdk.wire.certificate import Certificate
-from berth_sdk.wire.frames import NUMBERS, framed_path
+from berth_sdk.wire.frames import framed_path
 from berth_sdk.wire.message_limit import FLAG, SERVER_BYTES, limit_problem, size_options
 from berth_sdk.wire.peer_certificate import SERVER_LIMITS
 
@@ -106,20 +96,10 @@ class PluginServer:
                 ("grpc.max_connection_idle_ms", IDLE_MS),
             ],
         )
-        scheduling: Servicer = SchedulingServicer(self.instance)
-        state: Servicer = StateServicer(self.instance)
-        queue: Servicer = QueueServicer(self.instance)
         self._traces = traces
-        if traces is not None:
-            scheduling, state, queue = (
-                _Traced(service, servicer, traces)
-                for service, servicer in ((SCHEDULING, scheduling), (STATE, state), (QUEUE, queue))
-            )
-        self.framed = FramedServer(framed_calls(SCHEDULING, scheduling), max_message_bytes)
-        register(self._server, SCHEDULING, scheduling)
-        register(self._server, STATE, state)
-        register(self._server, QUEUE, queue)
-        register(self._server, IDENTITY, IdentityServicer(self.instance))
+        services = Services(self.instance, traces)
+        self.framed = FramedServer(services.framed, max_message_bytes)
+        services.register(self._server)
         self._begin_stop: Callable[[], None] = _nothing
         self._file: SocketFile | None = None
         self._stopped = threading.Event()
@@ -234,124 +214,3 @@ def _checked(endpoint: str, *, has_tls: bool) -> str:
 
 def _nothing() -> None:
     return None
-
-
-# --- handlers, in place of gRPC's generated registration: they encode an answer once, and check its size
-# before sending it
-
-
-_Method: TypeAlias = Callable[[Any, grpc.ServicerContext], Any]
-
-
-class Servicer(Protocol):
-    """A servicer of this package."""
-
-    instance: Instance
-
-
-class _Traced:
-    """A service with a span around each traced call."""
-
-    def __init__(self, service: Any, servicer: Servicer, traces: CallTraces) -> None:
-        self.instance = servicer.instance
-        for method in service.methods:
-            answer = traces.traced(getattr(servicer, method.name), f"{service.full_name}/{method.name}")
-            setattr(self, method.name, answer)
-
-
-def handlers_of(service: Any, servicer: Servicer) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Return the handler of every method of a service's descriptor, by the method's name."""
-    return {method.name: _handler(method, servicer) for method in service.methods}
-
-
-def register(server: grpc.Server, service: Any, servicer: Servicer) -> None:
-    """Serve every method of a service's descriptor."""
-    handlers = handlers_of(service, servicer)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-    # Registered by their whole paths too, so that gRPC need not search the services one after the other.
-    server.add_registered_method_handlers(service.full_name, handlers)
-
-
-def framed_calls(service: Any, servicer: Servicer) -> dict[int, Answer]:
-    """Return the handlers of the calls that may come in frames, by their numbers in frames."""
-    return {
-        NUMBERS[method.name]: _in_frame(method, servicer)
-        for method in service.methods
-        if method.name in NUMBERS
-    }
-
-
-def _in_frame(method: Any, servicer: Servicer) -> Answer:
-    answer = _answered(getattr(servicer, method.name), servicer.instance)
-    parse = GetMessageClass(method.input_type).FromString
-
-    def call(raw: bytes, context: Any) -> bytes:
-        try:
-            request = parse(raw)
-        except DecodeError as err:
-            context.abort(grpc.StatusCode.INTERNAL, f"the request cannot be read ({err})")
-        return answer(request, context)
-
-    return call
-
-
-def _handler(method: Any, servicer: Servicer) -> grpc.RpcMethodHandler[Any, Any]:
-    make = (
-        grpc.stream_unary_rpc_method_handler
-        if method.client_streaming
-        else grpc.unary_unary_rpc_method_handler
-    )
-    request_type = GetMessageClass(method.input_type)
-    named = _named_streams if method.client_streaming else _named
-    return make(
-        _answered(named(getattr(servicer, method.name), request_type), servicer.instance),
-        request_deserializer=request_type.FromString,
-        response_serializer=None,
-    )
-
-
-def _named(method: _Method, request_type: Any) -> _Method:
-    """Return the method with a check of the call's metadata before it; see `wire.call_names`."""
-    disagreement = disagreement_of(request_type)
-
-    def call(request: Any, context: grpc.ServicerContext) -> Any:
-        if why := disagreement(request, context.invocation_metadata()):
-            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, why)
-        return method(request, context)
-
-    return call
-
-
-def _named_streams(method: _Method, request_type: Any) -> _Method:
-    """Return the method with a check of each message of its stream against the call's metadata."""
-    disagreement = disagreement_of(request_type)
-
-    def checked(messages: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        metadata = context.invocation_metadata()
-        for message in messages:
-            if why := disagreement(message, metadata):
-                raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, why)
-            yield message
-
-    return lambda messages, context: method(checked(messages, context), context)
-
-
-def _answered(
-    method: Callable[[Any, grpc.ServicerContext], Any], instance: Instance
-) -> Callable[[Any, grpc.ServicerContext], bytes]:
-    def call(request: Any, context: grpc.ServicerContext) -> bytes:
-        with instance.in_flight:
-            try:
-                answer: bytes = method(request, context).SerializeToString()
-                instance.check_size(answer)
-            except CallRefusedError as err:
-                context.abort(err.code, err.text)
-            except CallCancelledError:
-                context.abort(grpc.StatusCode.CANCELLED, "the call was cancelled")
-            except LaneFullError:
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls of binding cycles are open")
-            finally:
-                instance.endings.close_idle()
-            return answer
-
-    return call

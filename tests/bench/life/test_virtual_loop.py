@@ -16,6 +16,7 @@ from berth_bench.life.virtual_loop import (
     SpinningError,
     StuckError,
     VirtualClocks,
+    VirtualLoop,
     run,
 )
 from berth_sdk.clocks import monotonic_s, wall_s, work_s
@@ -157,3 +158,43 @@ def test_sets_of_tasks_are_in_the_order_of_their_creation() -> None:
     first = on_the_loop(main)
     assert first == on_the_loop(main)
     assert first == sorted(first, key=int)
+
+
+class TwoBytes:
+    """One end of a connection that has two bytes, and room for one."""
+
+    is_readable = True
+    is_writable = True
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.seen: list[str] = []
+        self.number = loop.open_file(self)
+
+    def read(self) -> None:
+        self.seen.append("read")
+        self.is_readable = self.seen.count("read") < 2
+
+    def write(self, what: str) -> None:
+        self.seen.append(what)
+        self.is_writable = False
+
+
+def test_simulated_connection_is_read_while_there_is_something_to_read() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        end = TwoBytes(loop)
+        loop.add_reader(end.number, end.read)
+        loop.add_writer(end.number, end.write, "written")
+        await asyncio.sleep(1.0)
+        assert loop.remove_reader(end.number)
+        assert not loop.remove_reader(end.number)
+        end.is_readable = end.is_writable = True
+        loop.file_changed(end.number)
+        await asyncio.sleep(1.0)
+        loop.close_file(end.number)
+        assert not loop.remove_writer(end.number)
+        return end.seen
+
+    assert on_the_loop(main) == ["read", "written", "read", "written"]

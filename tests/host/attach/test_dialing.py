@@ -14,7 +14,7 @@ from berth_host.attach.configured_places import Place
 from berth_host.attach.dialing import check_socket, dial, offered, peer_at, socket_path
 from berth_host.attach.peer import DialError, Peer
 from berth_host.config.berth.configuration import TlsFiles, Transport
-from berth_host.rpc.served.frames import FramedConnections
+from berth_host.rpc.served.frames import FramedConnections, FramedSocket
 from berth_sdk.serve.server import PluginServer
 from berth_sdk.wire.frames import framed_path
 from support.attached import AttachedHost, at_socket, attached_host, launched, wanted
@@ -128,11 +128,11 @@ async def test_frames_do_not_go_to_another_user(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "p.sock"
     stranger = another_user(monkeypatch)
     with foreign_listener(path, stranger):
-        line = FramedConnections(path, 1024).free("Demo")
+        line = FramedConnections(FramedSocket(path), 1024).free("Demo")
         assert line is not None
         assert await line.ask(1, b"", 1.0) is None
         assert not line.is_connected
-        allowed = FramedConnections(path, 1024, [stranger]).free("Demo")
+        allowed = FramedConnections(FramedSocket(path, [stranger]), 1024).free("Demo")
         assert allowed is not None
         with pytest.raises(Exception, match="Deadline Exceeded"):
             await allowed.ask(1, b"", 0.05)  # connected, and asked: it just does not answer

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from berth_host.attach import retrying
 from berth_host.attach.configured_places import Place
+from berth_host.attach.dialing import Identity, identity_of
 from berth_host.attach.retrying import (
-    Identity,
     after_refusal,
     another_comes,
     attach_backoff,
-    identity_of,
     is_successor,
 )
 from support.attached import wanted

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import select
-import socket
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from berth_sdk.clocks import work_s
 
@@ -30,7 +29,28 @@ _MOST_SKIPPED: Final = 64
 _SELECTABLE: Final = 1024
 """`select` takes descriptors below this number (FD_SETSIZE)."""
 
-Readable: TypeAlias = Callable[[socket.socket, float], bool]
+
+class Stream(Protocol):
+    """The host's end of a framed connection: the part of a socket that does not block."""
+
+    def send(self, data: memoryview, /) -> int:
+        """Send as many bytes as there is room for; return their number. Raises OSError."""
+        ...
+
+    def recv(self, most_bytes: int, /) -> bytes:
+        """Return what is there; nothing at the end. Raises OSError."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the number under which the event loop knows it."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+Readable: TypeAlias = Callable[[Stream, float], bool]
 """(socket, seconds) -> True once the socket can be read, False after that time."""
 HAS_OTHER_WORK: Final[ContextVar[bool]] = ContextVar("HAS_OTHER_WORK", default=False)
 """True in a task whose cycle has other work to do during the call: the loop must turn."""
@@ -100,7 +120,7 @@ class AnswerWait:
         self._usual = usual
         self._began_s = self._share.clock()
 
-    def at(self, sock: socket.socket, deadline_s: float, receive: Callable[[], bool]) -> None:
+    def at(self, sock: Stream, deadline_s: float, receive: Callable[[], bool]) -> None:
         """Wait for the answer at its socket, if that is likely to be worth it, for `deadline_s` at most.
 
         `receive`: reads what is there, and returns True if the call has its answer or has failed.
@@ -149,7 +169,7 @@ class AnswerWait:
         return self._share.clock()
 
 
-def is_readable(sock: socket.socket, within_s: float) -> bool:
+def is_readable(sock: Stream, within_s: float) -> bool:
     """Wait until the socket can be read, for `within_s` seconds at most; return False if it cannot."""
     number = sock.fileno()
     if number < _SELECTABLE:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from berth_sdk.wire.frames import (
     CHUNK_BYTES,
@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from berth_host.log import get_logger
-from berth_host.rpc.served.answer_wait import AnswerWait
+from berth_host.rpc.served.answer_wait import AnswerWait, Stream
 from berth_host.rpc.served.busy_poll import BusyPoll
 from berth_host.rpc.served.grpc_errors import rpc_error
 from berth_host.rpc.served.peer_user import may_serve, peer_user, socket_identity
@@ -42,25 +42,43 @@ cost.
 """
 
 
+class Listener(Protocol):
+    """The place where an instance listens for frames. `path`: the path of its framed socket."""
+
+    path: Path
+
+    def connect(self) -> Stream:
+        """Return a new connection that does not block. Raises OSError."""
+        ...
+
+
 class FramedConnections:
     """The connections of one instance, by plugin, each opened when it is needed."""
 
     name = "framed"
 
-    def __init__(self, path: Path, limit_bytes: int, allowed_uids: Collection[int] = ()) -> None:
-        """`path`: its framed socket. `limit_bytes`: the longest answer that was agreed. `allowed_uids`: users
-        beside root and the host's own that may listen there.
+    def __init__(
+        self,
+        listener: Listener,
+        limit_bytes: int,
+        *,
+        poll: BusyPoll | None = None,
+        wait: Callable[[], AnswerWait] = AnswerWait,
+    ) -> None:
+        """`limit_bytes`: the longest answer that was agreed. `poll`: None for one that knows the CPUs of this
+        machine. `wait`: makes the waits of one connection; see `FramedConnection`.
         """
-        self._listener = FramedSocket(path, allowed_uids)
+        self._listener = listener
         self._limit_bytes = limit_bytes
-        self._poll = BusyPoll()
+        self._poll = BusyPoll() if poll is None else poll
+        self._wait = wait
         self._connections: dict[str, FramedConnection] = {}
 
     def free(self, plugin: str) -> FramedConnection | None:
         """Return the plugin's connection; None while a call is open on the connection."""
         found = self._connections.get(plugin)
         if found is None:
-            found = FramedConnection(self._listener, self._limit_bytes, self._poll)
+            found = FramedConnection(self._listener, self._limit_bytes, self._poll, self._wait())
             self._connections[plugin] = found
         return None if found.busy else found
 
@@ -83,7 +101,7 @@ class FramedConnection:
     """
 
     def __init__(
-        self, listener: FramedSocket, limit_bytes: int, poll: BusyPoll, wait: AnswerWait | None = None
+        self, listener: Listener, limit_bytes: int, poll: BusyPoll, wait: AnswerWait | None = None
     ) -> None:
         """Prepare a connection, which is not open yet. `limit_bytes`: the longest answer. `wait`: its waits
         without a turn of the loop; None: with the share of the process.
@@ -93,7 +111,7 @@ class FramedConnection:
         self._limit_bytes = limit_bytes
         self._poll = poll
         self._wait = wait or AnswerWait()
-        self._sock: socket.socket | None = None
+        self._sock: Stream | None = None
         self._loop: asyncio.AbstractEventLoop
         self._incoming = Incoming(limit_bytes)
         self._answer: asyncio.Future[Frame] | None = None

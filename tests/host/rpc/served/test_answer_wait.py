@@ -17,6 +17,7 @@ from berth_host.rpc.served.answer_wait import (
     LONGEST_S,
     AnswerWait,
     Readable,
+    Stream,
     WaitShare,
     is_readable,
 )
@@ -48,7 +49,7 @@ class Bench:
         self._comes_s = NEVER_S
         self.sock = socket.socket()
 
-    def readable(self, sock: socket.socket, within_s: float) -> bool:
+    def readable(self, sock: Stream, within_s: float) -> bool:
         """Move the clock to the answer, or to the end of the wait."""
         self.asked[-1] = within_s
         came = self._comes_s - self.now_s <= within_s
@@ -236,7 +237,7 @@ class Clock:
         return wait
 
 
-def patient(sock: socket.socket, within_s: float) -> bool:
+def patient(sock: Stream, within_s: float) -> bool:
     """Wait as long as it takes."""
     return is_readable(sock, PATIENCE_S)
 
@@ -258,7 +259,7 @@ async def test_answer_that_is_late_comes_with_the_loop(tmp_path: Path) -> None:
     path, go = tmp_path / "p.framed", threading.Event()
     waited = []
 
-    def readable(sock: socket.socket, within_s: float) -> bool:
+    def readable(sock: Stream, within_s: float) -> bool:
         waited.append(within_s)
         return False
 

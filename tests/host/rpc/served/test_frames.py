@@ -322,7 +322,7 @@ async def test_a_socket_without_a_listener_falls_back_to_grpc_and_is_logged_once
 
 async def test_idle_connections_are_closed_and_busy_ones_continue(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "p.framed")
-    connections = FramedConnections(trial.path, LIMIT)
+    connections = FramedConnections(FramedSocket(trial.path), LIMIT)
     go = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
