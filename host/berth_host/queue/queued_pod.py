@@ -239,7 +239,7 @@ class QueuedPodInfo(QueuedEntity):
         self.sort_key = self.signature = None
 
     def signed_by(self, sign: Callable[[Pod], Hashable]) -> Hashable:
-        """Return the pod's signature. `sign`: a function of `QueueProfile.signs`, which reads only the pod."""
+        """Return the signature of the pod. `sign`: a function of `QueueProfile.signs`."""
         known = self.signature
         if known is None or known[0] is not sign:
             known = self.signature = sign, sign(self.pod)
