@@ -5,14 +5,12 @@ Used by `client`, beside `write_client`, which takes the frequent requests.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import socket
 from collections.abc import Sequence
-from typing import Any, Final
-from weakref import WeakSet
+from typing import Final
 
 import aiohttp
+from berth_host.model.session_sockets import SessionSockets
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -20,8 +18,6 @@ from berth_kube.credentials import Credentials
 from berth_kube.http1 import KEEP_ALIVE_S
 
 CONNECT_TIMEOUT_S: Final = 10.0
-_TURNS_OF_AN_END: Final = 10
-"""The most turns of the event loop that a connection takes to close once its socket was shut down."""
 _KEEP_ALIVE_PROBES: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
@@ -37,12 +33,12 @@ class Session:
         self._user_agent = user_agent
         self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._headers_are_for = ""
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self.sockets = SessionSockets(probe)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # The client bounds requests; the owners of watches and events bound those.
                 keepalive_timeout=KEEP_ALIVE_S,
-                socket_factory=self._socket,
+                socket_factory=self.sockets.make,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Only `exchange` asks for compression.
@@ -57,20 +53,9 @@ class Session:
         return self._session.closed
 
     async def close(self) -> None:
-        """Close all connections.
-
-        aiohttp forgets the connection of a request that was cancelled while that connection waits for the end
-        of TLS from the server. Such a socket is shut down, so that no connection outlasts this call.
-        """
+        """Close all connections."""
         await self._session.close()
-        for _ in range(_TURNS_OF_AN_END):
-            still_open = [connected for connected in self._sockets if connected.fileno() != -1]
-            if not still_open:
-                return
-            for connected in still_open:
-                with contextlib.suppress(OSError):  # The server was faster.
-                    connected.shutdown(socket.SHUT_RDWR)
-            await asyncio.sleep(0)
+        await self.sockets.end()
 
     async def exchange(
         self,
@@ -140,13 +125,6 @@ class Session:
             ssl=credentials.ssl_context,
             server_hostname=credentials.server_hostname,
         )
-
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, *_ = address
-        made = socket.socket(family=family, type=kind, proto=protocol)
-        probe(made)
-        self._sockets.add(made)
-        return made
 
     def _headers_of(self, content_type: str, encoding: str) -> CIMultiDict[str]:
         """Return the headers of a content type, and of the accepted encoding, "" for none.

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from berth_kube import session as session_module
 from berth_kube.connection import Connection
 from berth_kube.credentials import Credentials
 from berth_kube.session import Session
@@ -72,16 +71,13 @@ def kubeconfig(authority: Authority, server: SilentServer, tmp_path: Path) -> st
 
 
 async def test_connection_of_a_cancelled_request_does_not_outlast_the_session(
-    server: SilentServer, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+    server: SilentServer, kubeconfig: str
 ) -> None:
-    made: list[socket.socket] = []
-    probed = session_module.probe
-    monkeypatch.setattr(session_module, "probe", lambda sock: (made.append(sock), probed(sock)))
     session = Session(await Credentials.open(Connection(kubeconfig=kubeconfig)), "test")
     request = asyncio.ensure_future(session.exchange("GET", "/api", None, "", 60))
     await until(lambda: bool(server.accepted))
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
-    assert [sock for sock in made if sock.fileno() != -1]  # aiohttp left it
+    assert session.sockets.open_count() == 1  # aiohttp left it.
     await session.close()
-    assert [sock for sock in made if sock.fileno() != -1] == []
+    assert session.sockets.open_count() == 0

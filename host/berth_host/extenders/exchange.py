@@ -36,6 +36,7 @@ from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.log.secrets import masked
 from berth_host.model.no_proxy import goes_direct
+from berth_host.model.session_sockets import SessionSockets
 
 MOST_ANSWERED: Final = 32 * 2**20
 """The most bytes of an answer, beside twice the size of its request: an answer may repeat the request's
@@ -113,6 +114,7 @@ class Exchange:
         self._tls = _Tls(settings)
         self._proxy = _proxy_for(self._base)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = SessionSockets()
 
     def shown_url(self, verb: str) -> str:
         """Return the URL of a verb, without what may be secret."""
@@ -167,6 +169,7 @@ class Exchange:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+            await self._sockets.end()
             self._session = None
 
     async def _once(self, verb: str, url: str, body: bytes, progress: _Progress) -> bytes:
@@ -196,7 +199,9 @@ class Exchange:
         tracing.on_connection_create_start.append(_note_new)
         tracing.on_request_redirect.append(_note_redirect)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=self._sockets.make
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=_HEADERS,
             skip_auto_headers=("Accept",),
