@@ -1,7 +1,8 @@
 """`Allocator`: the plugin's data about devices, and the verdicts on nodes.
 
 The search runs once for each group of nodes with equal pools. Its result is valid until the group's pools, or
-the amounts in use, change. For pods with equal claims, only changed groups are searched again.
+the amounts in use, change. For pods with equal claims, only changed groups are searched again: the nodes of
+the others are read as columns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from berth_plugins.dynamic_resources.attempt import Attempt, FoundDevices
 from berth_plugins.dynamic_resources.binding import is_overdue, readiness
 from berth_plugins.dynamic_resources.claims import CLAIMS
 from berth_plugins.dynamic_resources.device_classes import CLASSES, DeviceClasses
-from berth_plugins.dynamic_resources.inventory import Inventory, NodeGroup, NodePool
+from berth_plugins.dynamic_resources.inventory import Inventory, NodePool, SeenPools
+from berth_plugins.dynamic_resources.kept_results import KeptResults
 from berth_plugins.dynamic_resources.ledger import Ledger
 from berth_plugins.dynamic_resources.rules import TAINT_RULES, Rules, TaintRules
 from berth_plugins.dynamic_resources.search import (
@@ -41,10 +43,11 @@ CANNOT_ALLOCATE: Final = Status.unresolvable("cannot allocate all claims")
 UNAVAILABLE: Final = Status.unresolvable("resourceclaim not available on the node")
 STALE_CLAIM: Final = Status.unresolvable("cannot schedule extended resource claim")
 CANNOT_FIT: Final = Status.unresolvable("cannot fit resource")
-_MAX_WISHES: Final = 16
-Answer = FoundDevices | Status
-Found = dict[tuple[str, bytes], tuple[int, Answer]]
-"""By key of a `NodeGroup`: the group's stamp at that time, and the result."""
+_MIN_WISHES: Final = 16
+_MAX_RESULTS: Final = 200_000
+"""The results that are kept, for one wish and one node each: about 350 bytes. Of so many wishes as
+`_MIN_WISHES` they are always kept.
+"""
 
 
 class _LateError(Exception):
@@ -68,8 +71,8 @@ class Allocator:
         self._selectors = SelectorCache()
         self._filter_timeout_s = filter_timeout_s
         self._binding_timeout_s = binding_timeout_s
-        # Results by wish, then by key of a `NodeGroup`.
-        self._found: OrderedDict[str, Found] = OrderedDict()
+        self._found: OrderedDict[str, KeptResults] = OrderedDict()
+        """Results by wish, the one that was used last at the end."""
 
     def refresh(self) -> Work[None]:
         """Apply the cluster's changes. Yields after each object."""
@@ -82,12 +85,8 @@ class Allocator:
             return Verdicts.all(len(nodes), STALE_CLAIM)
         codes = np.zeros(len(nodes), dtype=np.int32)
         statuses: dict[Status, int] = {SUCCESS: 0}
-        for rows, answer in (yield from self._answers(attempt, nodes)):
-            if isinstance(answer, Status):
-                codes[rows] = statuses.setdefault(answer, len(statuses))
-            else:
-                for row in rows:
-                    attempt.outcomes[nodes.name(row)] = answer
+        for rows, status in (yield from self._rejections(attempt, nodes)):
+            codes[rows] = statuses.setdefault(status, len(statuses))
         verdicts = Verdicts(codes, tuple(statuses))
         # A claim that excludes a node counts only where everything else could be allocated.
         away = np.zeros(len(nodes), dtype=np.bool_)
@@ -126,9 +125,11 @@ class Allocator:
 
     # --- claims to allocate --------------------------------------------------------------------
 
-    def _answers(self, attempt: Attempt, nodes: NodeTable) -> Work[list[tuple[Sequence[int], Answer]]]:
-        """Return groups of rows with their common answer, without the rows for which no device is needed."""
-        answers: list[tuple[Sequence[int], Answer]] = []
+    def _rejections(self, attempt: Attempt, nodes: NodeTable) -> Work[list[tuple[NDArray[np.intp], Status]]]:
+        """Search devices for all rows. Returns rows with their common rejection; the devices go into the
+        attempt. Rows for which no device is needed have neither.
+        """
+        rejections: list[tuple[NDArray[np.intp], Status]] = []
         read: dict[int, ClaimToAllocate] = {}
         for one in attempt.unallocated:
             if id(one) not in read:
@@ -136,62 +137,77 @@ class Allocator:
                 yield
         user_claims = tuple(read[id(one)] for one in attempt.unallocated)
         if not user_claims and attempt.extended is None:
-            return answers
+            return rejections
         if self.inventory.broken:
             name, problem = next(iter(sorted(self.inventory.broken.items())))
             broken = Status.error(f"gather pool information: slice {name}: {problem}")
-            return [(range(len(nodes)), broken)]
+            return [(np.arange(len(nodes)), broken)]
         wishes = Wishes(attempt, nodes, user_claims)
-        if wishes.unfit:
-            answers.append((wishes.unfit, CANNOT_FIT))
-        found: dict[int, Found] = {}
-        late: Status | None = None
-        for group in list(self.inventory.groups(nodes)):
-            for rows, wish in (yield from wishes.of_rows(group.rows)):
-                kept = found.get(id(wish))
-                if kept is None:
-                    kept = found[id(wish)] = self._kept(wish)
-                known = kept.get(group.key)
-                if known is not None and known[0] == group.stamp:
-                    answers.append((rows, known[1]))
-                elif late is not None:
-                    # An error ends the cycle: other searches, which may take as long, would change nothing.
-                    answers.append((rows, late))
-                else:
-                    try:
-                        answers.append((rows, (yield from self._answer(kept, group, wish))))
-                    except _LateError:
-                        name = nodes.name(rows[0])
-                        late = Status.error(f"node {name}: timed out trying to allocate devices")
-                        answers.append((rows, late))
-        return answers
+        if wishes.unfit is not None:
+            rejections.append((wishes.unfit, CANNOT_FIT))
+        seen = self.inventory.seen_by(nodes)
+        outcomes = attempt.outcomes_over(nodes.slot_count, seen.slot_of)
+        for rows, wish in (yield from wishes.of_rows()):
+            kept = self._kept(wish, nodes.slot_count)
+            stale = kept.stale(rows, nodes.slots, seen)
+            failed = (yield from self._refresh(kept, stale, wish, nodes, seen)) if len(stale) else {}
+            slots = nodes.slots[rows]
+            outcomes.found[slots] = kept.found[slots]
+            outcomes.scores[slots] = kept.scores[slots]
+            rejected = kept.is_rejected[slots]
+            if failed:
+                rejected &= ~np.isin(rows, list(failed))
+                rejections += [(np.array([row], dtype=np.intp), status) for row, status in failed.items()]
+            rejections.append((rows[rejected], CANNOT_ALLOCATE))
+        return rejections
 
-    def _kept(self, wish: Wish) -> Found:
-        """Return the kept results for this wish."""
+    def _kept(self, wish: Wish, slot_count: int) -> KeptResults:
+        """Return the kept results for this wish, for so many slots at least."""
         key = f"{self.classes.version} {wish.key}"
         kept = self._found.get(key)
         if kept is None:
-            kept = self._found[key] = {}
-            if len(self._found) > _MAX_WISHES:
+            kept = self._found[key] = KeptResults(slot_count)
+            wishes = max(_MIN_WISHES, _MAX_RESULTS // max(slot_count, 1))
+            while len(self._found) > wishes:
                 self._found.popitem(last=False)
         else:
             self._found.move_to_end(key)
+            kept.resize(slot_count)
         return kept
 
-    def _answer(self, kept: Found, group: NodeGroup, wish: Wish) -> Work[Answer]:
-        """Search, and keep the result. Raises _LateError."""
-        try:
-            chosen = yield from self._search(wish.claims, group.pools)
-        except NoAllocationHereError as err:
-            return Status.unresolvable(str(err))
-        except AllocationError as err:
-            # Not kept: the error names the claim, which belongs to this pod alone.
-            return Status.error(str(err))
-        answer: Answer = CANNOT_ALLOCATE
-        if chosen is not None:
-            answer = FoundDevices(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
-        kept[group.key] = group.stamp, answer
-        return answer
+    def _refresh(
+        self, kept: KeptResults, stale: NDArray[np.intp], wish: Wish, nodes: NodeTable, seen: SeenPools
+    ) -> Work[dict[int, Status]]:
+        """Search again for the rows `stale`, and keep the results. Returns, by row, the rejections that are
+        not kept: their text names the claim, which belongs to this pod alone. Yields after each group of
+        nodes.
+        """
+        failed: dict[int, Status] = {}
+        late: Status | None = None
+        for group in seen.groups(stale):
+            status = late
+            if late is None:
+                try:
+                    chosen = yield from self._search(wish.claims, group.pools)
+                except NoAllocationHereError as err:
+                    status = Status.unresolvable(str(err))
+                except AllocationError as err:
+                    status = Status.error(str(err))
+                except _LateError:
+                    # An error ends the cycle: other searches, which may take as long, would change nothing.
+                    name = nodes.name(group.rows.item(0))
+                    status = late = Status.error(f"node {name}: timed out trying to allocate devices")
+                else:
+                    devices = (
+                        None
+                        if chosen is None
+                        else FoundDevices(wish.claims, tuple(map(tuple, chosen)), wish.mappings)
+                    )
+                    kept.put(group.rows, nodes.slots, seen, devices)
+                yield
+            if status is not None:
+                failed.update(dict.fromkeys(group.rows.tolist(), status))
+        return failed
 
     def _search(
         self, claims: Sequence[ClaimToAllocate], pools: Sequence[NodePool]

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.node_selectors import NodeSelector
 from berth_sdk.pod import Pod
+from numpy.typing import NDArray
 
 from berth_plugins.dynamic_resources.claims import allocation_of
 from berth_plugins.dynamic_resources.ledger import ClaimKey
@@ -86,6 +88,23 @@ class FoundDevices:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """The search results of one cycle by slot: `found` (object[slots], None for none), and its points
+    `scores` (int64[slots]). `slot_of`: the slots by the names of nodes.
+    """
+
+    slot_of: Mapping[str, int]
+    found: NDArray[np.object_]
+    scores: NDArray[np.int64]
+
+    def on(self, node_name: str) -> FoundDevices | None:
+        """Return the devices found for a node; None: none were found, or none were needed."""
+        slot = self.slot_of.get(node_name)
+        devices: FoundDevices | None = None if slot is None else self.found[slot]
+        return devices
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One cycle. Without claims and extended resources, the pod needs nothing from this plugin.
@@ -100,7 +119,15 @@ class Attempt:
     extended: ExtendedDemand | None = None
     group: str = ""
     unavailable: set[int] = field(default_factory=set)
-    outcomes: dict[str, FoundDevices] = field(default_factory=dict)
+    outcomes: Outcomes | None = None
+
+    def outcomes_over(self, slot_count: int, slot_of: Mapping[str, int]) -> Outcomes:
+        """Return the outcomes for these slots; new ones if the attempt has none, or those of other nodes."""
+        outcomes = self.outcomes
+        if outcomes is None or outcomes.slot_of is not slot_of or len(outcomes.found) != slot_count:
+            found = np.full(slot_count, None, dtype=np.object_)
+            outcomes = self.outcomes = Outcomes(slot_of, found, np.zeros(slot_count, dtype=np.int64))
+        return outcomes
 
     @property
     def is_empty(self) -> bool:

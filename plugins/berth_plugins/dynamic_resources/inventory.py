@@ -8,9 +8,9 @@ Source: `dynamic-resource-allocation/structured/internal/incubating/pools_incuba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from berth_sdk.errors import BerthError
@@ -98,30 +98,18 @@ class NodePool:
 
 
 class NodeGroup:
-    """Rows of a table whose nodes can use the same pools. `key`: the same in every cycle for equal pools.
-    `stamp`: changes with these pools, and with the amounts in use.
-    """
+    """Rows of a table (intp[k]) whose nodes can use the same pools."""
 
-    __slots__ = ("_name", "_places", "_pools", "_seen", "key", "rows", "stamp")
+    __slots__ = ("_find", "rows")
 
-    def __init__(
-        self, rows: Sequence[int], name: str, places: _Places, pools: Sequence[Pool], stamp: int
-    ) -> None:
+    def __init__(self, rows: NDArray[np.intp], find: Callable[[], list[NodePool]]) -> None:
         self.rows = rows
-        self.key = (name, places.code(rows[0]))
-        self.stamp = stamp
-        self._name = name
-        self._places = places
-        self._pools = pools
-        self._seen: list[NodePool] | None = None
+        self._find = find
 
     @property
     def pools(self) -> list[NodePool]:
         """The pools, in the order of the search."""
-        if self._seen is None:
-            seen = self._places.seen_from(self.rows[0], self._name, self._pools)
-            self._seen = sorted(seen, key=lambda one: (one.has_binding_conditions, one.pool.id))
-        return self._seen
+        return sorted(self._find(), key=lambda one: (one.has_binding_conditions, one.pool.id))
 
 
 class Inventory:
@@ -145,9 +133,11 @@ class Inventory:
         # Pools with slices of one node each, by that node; and pools that more than one node can use.
         self._local: dict[str, set[PoolId]] = {}
         self._wide: set[PoolId] = set()
+        self._seen: dict[str, list[NodePool]] = {}
+        """By node, what `local` returned, until one of these pools changes."""
         self._clock = 0
-        self._stamps: dict[str, int] = {}
         self._wide_stamp = 0
+        self._slots = _Slots(None, np.zeros(0, dtype=np.object_), {})
 
     def refresh(self) -> Work[None]:
         """Read the slices and the taint rules that changed since the last call. Yields after each slice and
@@ -184,24 +174,50 @@ class Inventory:
         self._clock += 1
         if pool_id in self._wide:
             self._wide_stamp = self._clock
+        slots = self._slots
         for name in pool.node_names:
-            self._stamps[name] = self._clock
+            slot = slots.slot_of.get(name)
+            if slot is not None:
+                slots.stamps[slot] = self._clock
 
-    def groups(self, nodes: NodeTable) -> Iterator[NodeGroup]:
-        """Yield every row of `nodes`, grouped by the pools that its node can use."""
-        wide = [self.pools[pool_id] for pool_id in sorted(self._wide)]
-        places = _Places(wide, nodes, local_counters=self._local_counters)
-        others = np.ones(len(nodes), dtype=np.bool_)
-        if self._local:
-            names = nodes.names
-            for row in [row for row, name in enumerate(names) if name in self._local]:
-                name = names[row]
-                mine = [self.pools[pool_id] for pool_id in self._local[name] if pool_id not in self._wide]
-                others[row] = False
-                stamp = max(self._wide_stamp, self._stamps[name])
-                yield NodeGroup((row,), name, places, [*mine, *wide] if wide else mine, stamp)
-        for rows in places.together(np.flatnonzero(others)):
-            yield NodeGroup(rows.tolist(), "", places, wide, self._wide_stamp)
+    def seen_by(self, nodes: NodeTable) -> SeenPools:
+        """Return the pools that the nodes can use, at this moment."""
+        if self._slots.identity != nodes.names_identity:
+            self._place(nodes)
+        return SeenPools(self, nodes)
+
+    def local(self, name: str) -> list[NodePool]:
+        """Return the pools that only this node can use, as the node sees them."""
+        seen = self._seen.get(name)
+        if seen is None:
+            pools = (
+                self.pools[pool_id] for pool_id in self._local.get(name, ()) if pool_id not in self._wide
+            )
+
+            def is_here(place: Place) -> bool:
+                return place.node_name == name if place.node_name is not None else place.everywhere
+
+            found = (_seen(pool, is_here, local_counters=self._local_counters) for pool in pools)
+            seen = self._seen[name] = [one for one in found if one is not None]
+        return seen
+
+    def _place(self, nodes: NodeTable) -> None:
+        """Give each slot of the table the stamp of its node: a new one where the node is another one."""
+        whole, old = nodes.whole, self._slots
+        named = whole.names
+        names = np.full(nodes.slot_count, None, dtype=np.object_)
+        names[whole.slots] = named
+        new = _Slots(nodes.names_identity, names, dict(zip(named, whole.slots.tolist(), strict=True)))
+        known = min(len(old.names), len(names))
+        same = np.zeros(len(names), dtype=np.bool_)
+        same[:known] = old.names[:known] == names[:known]
+        kept = np.flatnonzero(same)
+        self._clock += 1
+        new.stamps[:] = self._clock
+        new.stamps[kept], new.is_local[kept] = old.stamps[kept], old.is_local[kept]
+        for slot in np.flatnonzero(~same).tolist():
+            new.is_local[slot] = names[slot] in self._local
+        self._slots = new
 
     def _read(self, name: str) -> set[PoolId]:
         """Read the current version of one slice, and return the pools that it affects."""
@@ -230,8 +246,10 @@ class Inventory:
         self._wide.discard(pool_id)
         for name in old.node_names if old is not None else ():
             self._local[name].discard(pool_id)
+            self._seen.pop(name, None)
             if not self._local[name]:
                 del self._local[name]
+                self._slots.set_local(name, False)
         slices = self._by_pool.get(pool_id)
         if not slices:
             self._by_pool.pop(pool_id, None)
@@ -239,11 +257,68 @@ class Inventory:
         pool = self.pools[pool_id] = Pool.of(pool_id, slices.values())
         for name in pool.node_names:
             self._local.setdefault(name, set()).add(pool_id)
+            self._seen.pop(name, None)
+            self._slots.set_local(name, True)
         if any(
             one.place.node_name is None or (one.counters and not self._local_counters) for one in pool.slices
         ):
             self._wide.add(pool_id)
         self.touch(pool_id)
+
+
+class _Slots:
+    """What is known of each slot of a table. `identity`: of the table's names. `stamps` (int64[slots]): the
+    last change of pools that only this node can use. `is_local`: whether such pools exist.
+    """
+
+    __slots__ = ("identity", "is_local", "names", "slot_of", "stamps")
+
+    def __init__(self, identity: Hashable, names: NDArray[np.object_], slot_of: dict[str, int]) -> None:
+        self.identity = identity
+        self.names = names
+        self.slot_of = slot_of
+        self.stamps = np.zeros(len(names), dtype=np.int64)
+        self.is_local = np.zeros(len(names), dtype=np.bool_)
+
+    def set_local(self, name: str, is_local: bool) -> None:
+        """Record whether a node has pools of its own, if the table has the node."""
+        slot = self.slot_of.get(name)
+        if slot is not None:
+            self.is_local[slot] = is_local
+
+
+class SeenPools:
+    """The pools that the nodes of one table can use.
+
+    `stamps` (int64[n]): by row, the last change of a pool that the node can use, or of the amounts in use.
+    `places`: by row, a code of the node's selectors that match; None: no pool has a selector. An answer about
+    a node holds while both stay equal. `slot_of`: the slots of the snapshot by name.
+    """
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
+        slots = inventory._slots
+        self.slot_of: Mapping[str, int] = slots.slot_of
+        self._inventory = inventory
+        self._nodes = nodes
+        self._wide = [inventory.pools[pool_id] for pool_id in sorted(inventory._wide)]
+        self._places = _Places(self._wide, nodes, local_counters=inventory._local_counters)
+        self._is_local = slots.is_local[nodes.slots]
+        self.stamps: NDArray[np.int64] = np.maximum(slots.stamps[nodes.slots], inventory._wide_stamp)
+        self.places = self._places.codes
+
+    def groups(self, rows: NDArray[np.intp]) -> Iterator[NodeGroup]:
+        """Yield the rows, grouped by the pools that their nodes can use."""
+        is_local = self._is_local[rows]
+        for row in rows[is_local].tolist():
+            yield NodeGroup(
+                np.array([row], dtype=np.intp), partial(self._pools_at, row, self._nodes.name(row))
+            )
+        for same in self._places.together(rows[~is_local]):
+            yield NodeGroup(same, partial(self._places.seen_from, same.item(0), "", self._wide))
+
+    def _pools_at(self, row: int, name: str) -> list[NodePool]:
+        """Return the pools of a node that has some of its own."""
+        return [*self._inventory.local(name), *self._places.seen_from(row, name, self._wide)]
 
 
 class _Places:
@@ -252,22 +327,18 @@ class _Places:
     def __init__(self, pools: Sequence[Pool], nodes: NodeTable, *, local_counters: bool) -> None:
         self._local_counters = local_counters
         self._masks = {id(place): place.over(nodes) for place in _selecting(pools)}
-        self._codes: NDArray[np.uint8] | None = None
+        self.codes: NDArray[np.uint8] | None = None
+        """One row of bits for each node, equal for nodes at the same places; None: there are no places."""
         if self._masks:
-            # One row of bits for each node.
-            self._codes = np.packbits(np.stack(list(self._masks.values()), axis=1), axis=1)
-
-    def code(self, row: int) -> bytes:
-        """Return a code that is equal for rows with the same places."""
-        return b"" if self._codes is None else self._codes[row].tobytes()
+            self.codes = np.packbits(np.stack(list(self._masks.values()), axis=1), axis=1)
 
     def together(self, rows: NDArray[np.intp]) -> list[NDArray[np.intp]]:
         """Return `rows` in groups of equal code."""
         if not len(rows):
             return []
-        if self._codes is None:
+        if self.codes is None:
             return [rows]
-        _, inverse = np.unique(self._codes[rows], axis=0, return_inverse=True)
+        _, inverse = np.unique(self.codes[rows], axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)
         order = np.argsort(inverse, kind="stable")
         return np.split(rows[order], np.flatnonzero(np.diff(inverse[order])) + 1)
@@ -283,16 +354,14 @@ class _Places:
                 return bool(mask[row])
             return place.node_name == name if place.node_name is not None else place.everywhere
 
-        seen = []
-        for pool in pools:
-            mine = [
-                one
-                for one in pool.slices
-                if (one.counters and not self._local_counters) or _is_relevant(one, is_here)
-            ]
-            if mine:
-                seen.append(NodePool(pool, mine, is_here))
-        return seen
+        found = (_seen(pool, is_here, local_counters=self._local_counters) for pool in pools)
+        return [one for one in found if one is not None]
+
+
+def _seen(pool: Pool, is_here: Callable[[Place], bool], *, local_counters: bool) -> NodePool | None:
+    """Return the part of a pool that a node can use; None for nothing."""
+    mine = [one for one in pool.slices if (one.counters and not local_counters) or _is_relevant(one, is_here)]
+    return NodePool(pool, mine, is_here) if mine else None
 
 
 def _is_relevant(one: Slice, is_here: Callable[[Place], bool]) -> bool:

@@ -350,12 +350,9 @@ class DynamicResources(Plugin):
     def score_nodes(self, state: CycleState, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
         """Return int64[n]: points for early alternatives of prioritised lists."""
         attempt: Attempt | None = state.get(_ATTEMPT)
-        if attempt is None or not attempt.outcomes:
+        if attempt is None or attempt.outcomes is None:
             return np.zeros(len(nodes), dtype=np.int64)
-        points = {id(found): found.score for found in attempt.outcomes.values()}
-        found_at = attempt.outcomes.get
-        scores = (points.get(id(found_at(name)), 0) for name in nodes.names)
-        return np.fromiter(scores, dtype=np.int64, count=len(nodes))
+        return attempt.outcomes.scores[nodes.slots]
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Answer[Status]:
         """Count the chosen devices as taken, until the claims have the allocation. SKIP without claims."""

@@ -74,7 +74,7 @@ class ClaimReservations:
 
     def reserve(self, state: CycleState, attempt: Attempt, node_name: str) -> Work[Status]:
         """Count the devices that Filter found for the node as taken. Yields after each claim."""
-        found = attempt.outcomes.get(node_name)
+        found = None if attempt.outcomes is None else attempt.outcomes.on(node_name)
         waiting = attempt.unallocated
         if found is None and waiting:
             return Status.error("claim allocation not found for node")

@@ -5,7 +5,7 @@ A node that offers an extended resource provides it itself. On other nodes, devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -36,15 +36,15 @@ class Wish:
 
 class Wishes:
     """The wishes of one pod for the rows of `nodes`. `unfit`: rows without a resource that nothing else can
-    provide.
+    provide; None: the pod asks for no extended resource.
     """
 
     def __init__(self, attempt: Attempt, nodes: NodeTable, claims: tuple[ClaimToAllocate, ...]) -> None:
         self._attempt = attempt
         self._claims = claims
-        self._known: dict[int, Wish | None] = {}
+        self._count = len(nodes)
         self._codes: NDArray[np.int64] | None = None
-        self.unfit: list[int] = []
+        self.unfit: NDArray[np.intp] | None = None
         extended = attempt.extended
         self._served = sorted(extended.served) if extended is not None else []
         if extended is None:
@@ -55,27 +55,21 @@ class Wishes:
         for resource in extended.others:
             codes[nodes.allocatable(resource) <= 0] = _UNFIT
         self._codes = codes
-        self.unfit = np.flatnonzero(codes == _UNFIT).tolist()
+        self.unfit = np.flatnonzero(codes == _UNFIT)
 
-    def of_rows(self, rows: Sequence[int]) -> Work[list[tuple[Sequence[int], Wish]]]:
-        """Return `rows` by their wish, without rows that have no wish. Yields after each claim."""
+    def of_rows(self) -> Work[list[tuple[NDArray[np.intp], Wish]]]:
+        """Return the rows by their wish, without rows that have no wish. Yields after each claim."""
+        found: list[tuple[NDArray[np.intp], Wish]] = []
         if self._codes is None:
-            wish = yield from self._wish(0)
-            return [] if wish is None else [(rows, wish)]
-        by_code: dict[int, list[int]] = {}
-        for row in rows:
-            by_code.setdefault(int(self._codes[row]), []).append(row)
-        found: list[tuple[Sequence[int], Wish]] = []
-        for code, same in by_code.items():
-            wish = yield from self._wish(code)
+            wish = yield from self._made(0)
             if wish is not None:
-                found.append((same, wish))
+                found.append((np.arange(self._count, dtype=np.intp), wish))
+            return found
+        for code in np.unique(self._codes).tolist():
+            wish = yield from self._made(code)
+            if wish is not None:
+                found.append((np.flatnonzero(self._codes == code), wish))
         return found
-
-    def _wish(self, code: int) -> Work[Wish | None]:
-        if code not in self._known:
-            self._known[code] = yield from self._made(code)
-        return self._known[code]
 
     def _made(self, code: int) -> Work[Wish | None]:
         if code == _UNFIT:

@@ -1,7 +1,8 @@
-"""Law: kept answers change no verdict, while claims, slices and nodes' labels change."""
+"""Law: kept answers change no verdict and no device, while claims, slices, nodes and their labels change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from berth_plugins.dynamic_resources.allocator import SLICES
@@ -29,10 +30,9 @@ NODES = ("n1", "n2", "n3")
 Json = dict[str, Any]
 
 
-def table_of(zones: tuple[str, str, str]) -> NodeTable:
-    return make_table(
-        [make_node(name, labels={"zone": zone}) for name, zone in zip(NODES, zones, strict=True)]
-    )
+def table_of(zones: tuple[str, str, str], names: Sequence[str] = NODES) -> NodeTable:
+    by_name = dict(zip(NODES, zones, strict=True))
+    return make_table([make_node(name, labels={"zone": by_name[name]}) for name in names])
 
 
 def in_zone(zone: str) -> Json:
@@ -107,6 +107,10 @@ steps = st.one_of(
     taken.map(lambda item: (CLAIMS, item)),
     st.sampled_from([(CLAIMS, "t1"), (CLAIMS, "t2"), (SLICES, "s1"), (SLICES, "s2")]),
     st.tuples(*[st.sampled_from("ab")] * 3).map(lambda zones: ("labels", zones)),
+    # Other nodes, or the same nodes in other slots.
+    st.permutations(NODES).flatmap(
+        lambda names: st.integers(1, len(NODES)).map(lambda count: ("nodes", tuple(names[:count])))
+    ),
 )
 
 
@@ -125,18 +129,20 @@ def test_kept_answers_equal_those_of_a_new_plugin(history: list[tuple[str, Any]]
     for pool, name in (("k", "n1"), ("l", "n2")):
         put(SLICES, counters_of(pool, nodeName=name))
         put(SLICES, devices_of(pool, nodeName=name))
-    zones = ("a", "a", "b")
+    zones, names = ("a", "a", "b"), NODES
     lasting = runtime_of(stores)
     for resource, change in history:
         generation += 1
         if resource == "labels":
             zones = change
+        elif resource == "nodes":
+            names = change
         elif isinstance(change, str):
             namespace = "default" if resource == CLAIMS else ""
             stores[resource].remove(namespace, change, generation)
         else:
             put(resource, change)
-        nodes = table_of(zones)
+        nodes = table_of(zones, names)
         assert asked(lasting, nodes) == asked(runtime_of(stores), nodes)
 
 
@@ -152,7 +158,7 @@ def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
 
     def stamps() -> list[int]:
         at_once(inventory.refresh())
-        return [group.stamp for group in sorted(inventory.groups(nodes), key=lambda one: list(one.rows))]
+        return inventory.seen_by(nodes).stamps.tolist()
 
     before = stamps()
     inventory.touch(next(pool_id for pool_id in inventory.pools if pool_id.pool == "k"))
@@ -161,7 +167,7 @@ def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
     # Before 1.37, the counters of a pool count on every node.
     everywhere = Inventory(reader, TaintRules(None), local_counters=False)
     everywhere.refresh()
-    assert len({group.stamp for group in everywhere.groups(nodes)}) == 1
+    assert len(set(everywhere.seen_by(nodes).stamps.tolist())) == 1
 
 
 def runtime_of(stores: dict[str, ObjectStore]) -> PluginRuntime:
@@ -169,11 +175,20 @@ def runtime_of(stores: dict[str, ObjectStore]) -> PluginRuntime:
     return PluginRuntime(DynamicResources({}, handle), handle=handle)
 
 
-def asked(runtime: PluginRuntime, nodes: NodeTable) -> list[Status]:
+def asked(runtime: PluginRuntime, nodes: NodeTable) -> list[tuple[Status, tuple[str, ...], int]]:
+    """Return the verdict on each node, the devices found for it, and its score."""
     state = CycleState("cycle")
     pod = Pod.from_object(pod_with("c"))
     before: Any = runtime.pre_filter(state, pod, nodes)
     assert before.status.is_success
     found: Any = runtime.filter(state, pod, nodes)
-    statuses: list[Status] = found.verdicts.to_list()
-    return statuses
+    outcomes = state.get("attempt").outcomes
+    devices = [None if outcomes is None else outcomes.on(name) for name in nodes.names]
+    ids = [
+        ()
+        if one is None
+        else tuple(str(choice.candidate.device.id) for each in one.choices for choice in each)
+        for one in devices
+    ]
+    scores = [0] * len(nodes) if outcomes is None else outcomes.scores[nodes.slots].tolist()
+    return list(zip(found.verdicts.to_list(), ids, scores, strict=True))

@@ -202,7 +202,7 @@ def test_search_finds_the_first_choice_that_is_possible(
         assert status.reasons == ("cannot allocate all claims",)
         return
     assert status.is_success
-    (outcome,) = state.read("attempt").outcomes.values()
+    outcome = state.read("attempt").outcomes.on(NODES.name(0))
     got = [
         [(one.candidate.device.id.pool, int(one.candidate.device.id.device[1:])) for one in chosen]
         for chosen in outcome.choices
