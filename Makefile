@@ -118,7 +118,7 @@ e2e: $(STAMP)
 	$(BIN)/python tests/cluster/e2e/run.py $(E2E_ARGS)
 
 scheduler-perf-data:
-	@sh tests/cluster/envtest/scheduler_perf_data.sh
+	@PYTHON="$(PYTHON)" sh tests/cluster/envtest/scheduler_perf_data.sh
 
 check: $(STAMP)
 	$(BIN)/ruff check .

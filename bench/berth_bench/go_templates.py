@@ -1,7 +1,7 @@
 """Go's template language, as far as scheduler_perf's templates use it: text with actions -> text.
 
-There are values and pipelines, variables, `if`, `range` over a count, comparisons, and the arithmetic that
-scheduler_perf adds. `define`, `template`, `with`, `block` and methods are refused. Called by `templates`.
+There are values and pipelines, variables, `if`, `with`, `range` over a count, comparisons, and the arithmetic
+that scheduler_perf adds. `define`, `template`, `block` and methods are refused. Called by `templates`.
 Source: the documentation of Go's package `text/template`, and `getTemplateFuncs` in
 `test/integration/scheduler_perf/operations.go`, v1.37.
 """
@@ -70,9 +70,12 @@ class _Print:
 
 @dataclass(frozen=True, slots=True)
 class _If:
+    """Two parts, of which one is run. `is_with`: the value is `.` in the first one."""
+
     value: _Compute
     then: Sequence[_Part]
     otherwise: Sequence[_Part]
+    is_with: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,10 @@ def _run(parts: Sequence[_Part], scope: _Scope) -> Iterator[str]:
                     scope[name] = value(scope)
                 else:
                     yield _shown(action, _present(action, value(scope), scope))
-            case _If(value, then, otherwise):
-                yield from _run(then if value(scope) else otherwise, {**scope})
+            case _If(value, then, otherwise, is_with):
+                found = value(scope)
+                inner = {**scope, _DOT: found} if found and is_with else {**scope}
+                yield from _run(then if found else otherwise, inner)
             case _Range(action, value, name, body, otherwise):
                 count = _number(action, value(scope), scope)
                 for turn in range(int(count)):
@@ -178,7 +183,7 @@ class _Pieces:
             word = piece.tokens[0]
             if word in ("end", "else"):
                 return parts, piece
-            if word == "if":
+            if word in ("if", "with"):
                 parts.append(self._if(piece))
             elif word == "range":
                 parts.append(self._range(piece))
@@ -188,10 +193,10 @@ class _Pieces:
         return parts, None
 
     def _if(self, action: _Action) -> _If:
-        del action.tokens[0]
+        is_with = action.tokens.pop(0) == "with"
         value = _pipeline(action)
         then, otherwise = self._branches(action)
-        return _If(value, then, otherwise)
+        return _If(value, then, otherwise, is_with)
 
     def _range(self, action: _Action) -> _Range:
         del action.tokens[0]
@@ -204,7 +209,7 @@ class _Pieces:
         first, ended = self.block()
         second: list[_Part] = []
         if ended is not None and ended.tokens[0] == "else":
-            if ended.tokens[1:2] == ["if"]:
+            if ended.tokens[1:2] in (["if"], ["with"]):
                 del ended.tokens[0]
                 return first, [self._if(ended)]  # one {{end}} ends both
             second, ended = self.block()

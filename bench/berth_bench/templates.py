@@ -1,7 +1,8 @@
 """Read a file with one object, and make that object for each index, as scheduler_perf does with Go templates.
 
 Files are read when the workload is read, so a missing or wrong template is reported before anything runs.
-Actions see `.Index`, `.Count` and the names of `templateParams`; `go_templates` says what they may be.
+Actions see `.Index`, `.Count` and the names of `templateParams`; those of an object with a parent see
+`.ParentIndex`, too. `go_templates` says what they may be.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ class Template:
     """One template file. `path`: its name in messages; `params`: further names for its actions.
 
     `typed_as`: the kind that Go decodes the object into: field names may be written in any case, and a typed
-    client sends the object in the kind's own version.
+    client sends the object in the kind's own version. `per_parent`: the number of objects with one parent; 0:
+    they have none.
     """
 
     path: str
     text: str
     params: Mapping[str, Any] = field(default_factory=dict)
     typed_as: str = ""
+    per_parent: int = 0
 
     @property
     def is_static(self) -> bool:
@@ -48,8 +51,11 @@ class Template:
         """Return the object for one index. Raises TemplateError."""
         text = self.text
         if not self.is_static:
+            values = {**self.params, "Index": index, "Count": count}
+            if self.per_parent:
+                values["ParentIndex"] = index // self.per_parent
             try:
-                text = rendered(text, {**self.params, "Index": index, "Count": count})
+                text = rendered(text, values)
             except GoTemplateError as err:
                 raise TemplateError(err.problem, err.line) from err
         try:

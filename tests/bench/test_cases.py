@@ -393,3 +393,67 @@ def test_stage_of_a_barrier_may_be_a_parameter_with_a_default(case: ReadCase) ->
     barrier = {"opcode": "barrier", "stageRequirement": "$stage|Scheduled"}
     assert op_of(case(nodes(1), measured(1), barrier), 2).stage == "Scheduled"
     assert op_of(case(nodes(1), measured(1), barrier, params={"stage": "Attempted"}), 2).stage == "Attempted"
+
+
+TREE = """\
+apiVersion: scheduling.k8s.io/v1beta1
+kind: CompositePodGroup
+metadata: {name: "l{{.Level}}-{{.Index}}"}
+spec:
+  {{- if gt .Level 1}}
+  parentCompositePodGroupName: l{{.ParentLevel}}-{{.ParentIndex}}
+  {{- end}}
+  workloadRef: {workloadName: w, templateName: t}
+  schedulingPolicy: {gang: {minGroupCount: {{.ChildrenCount}}}}
+"""
+LEAF = """\
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: "g-{{.Index}}"}
+spec:
+  parentCompositePodGroupName: l{{.parentLevel}}-{{DivideInt .Index .perTree}}
+  workloadRef: {workloadName: w, templateName: t}
+  schedulingPolicy: {basic: {}}
+"""
+
+
+def trees(template: Callable[..., str], depth: int) -> tuple[Op, Op]:
+    """Return an op that creates trees of groups, and one that creates the groups of pods below them."""
+    of_trees = {
+        "opcode": "createCompositePodGroups",
+        "rootCountParam": "$roots",
+        "depth": depth,
+        "childrenCompositePodGroupsPerCPG": 2,
+        "childrenPodGroupsPerCPGParam": "$leaves",
+        "namespace": "trees",
+        "templatePath": template(TREE, "tree.yaml"),
+    }
+    of_leaves = {
+        "opcode": "createPodGroups",
+        "countParam": "$podGroupsCount",
+        "namespace": "trees",
+        "templatePath": template(LEAF, "leaf.yaml"),
+        "templateParams": {"parentLevel": "$parentLevel", "perTree": "$leaves"},
+    }
+    return of_trees, of_leaves
+
+
+def test_trees_of_groups_are_created_level_by_level_and_counted(
+    case: ReadCase, template: Callable[..., str]
+) -> None:
+    workload = case(*trees(template, 3), measured(1), params={"roots": 2, "leaves": 3})
+    roots, inner, leaves = (op_of(workload, index) for index in range(3))
+    assert (roots.count, inner.count, leaves.count) == (2, 4, 12)
+    assert workload.notes == ()
+    made = [one.template.object_at(one.count - 1, one.count) for one in (roots, inner, leaves)]
+    assert [one["metadata"]["name"] for one in made] == ["l1-1", "l2-3", "g-11"]
+    assert [one["spec"].get("parentCompositePodGroupName") for one in made] == [None, "l1-1", "l2-3"]
+    gangs = [one["spec"]["schedulingPolicy"]["gang"]["minGroupCount"] for one in made[:2]]
+    assert gangs == [2, 3]
+
+
+def test_tree_of_groups_without_a_root_is_refused(
+    write_case: WriteCase, template: Callable[..., str]
+) -> None:
+    path = write_case(*trees(template, 1), measured(1), params={"roots": 2, "leaves": 3})
+    assert "depth: must be at least 2, a root and its pod groups, and is 1" in problems(path)

@@ -33,6 +33,9 @@ def value_of(expression: str, index: int = 7, **params: Any) -> Any:
             "{{if eq .team 'b'}}1{{else if ge .Index 7}}2{{else}}3{{end}}".replace("'", '"'), 2, id="else if"
         ),
         pytest.param("{{if not .flag}}1{{end}}5", 15, id="negated"),
+        pytest.param("{{with .team}}{{.}}-{{$.team}}{{end}}", "a-a", id="with"),
+        pytest.param("{{with .missing}}1{{else with .team}}{{.}}{{else}}2{{end}}", "a", id="else with"),
+        pytest.param("{{with .flag}}1{{else}}{{.team}}{{end}}", "a", id="with without a value"),
         pytest.param("[{{range (2 | Int)}}{{.}}, {{end}}9]", [0, 1, 9], id="range"),
         pytest.param(
             "[{{range $n := .Index}}{{if lt $n 2}}{{AddInt $n $.Index}}, {{end}}{{end}}9]",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,6 +56,20 @@ def go(clone: Path, releases: Mapping[str, int]) -> None:
     (clone / "bin/go").chmod(0o755)
 
 
+def old_go(clone: Path, version: str) -> None:
+    """Make a Go that downloads this release and does not unpack it, as it wants a newer Go."""
+    module = f"k8s.io/kubernetes@{version}"
+    here = kubernetes(clone / "modules" / module, 11)
+    archive = clone / "kubernetes.zip"
+    with zipfile.ZipFile(archive, "w") as files:
+        for path in here.rglob("*.*"):
+            files.write(path, f"{module}/{path.relative_to(here)}")
+    shutil.rmtree(clone / "modules")
+    answer = f'{{\\n\\t"Error": "requires a newer Go",\\n\\t"Zip": "{archive}"\\n}}\\n'
+    (clone / "bin/go").write_text(f"#!/bin/sh\nprintf '{answer}'\nexit 1\n")
+    (clone / "bin/go").chmod(0o755)
+
+
 def fetch(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [clone / "bin/sh", clone / FOLDER / "scheduler_perf_data.sh"],
@@ -95,6 +111,14 @@ def test_another_release_has_a_folder_of_its_own(clone: Path) -> None:
     assert upstream.files(("misc",), data, "1.38.0-beta.0")[0].read_text() == "- 11\n"
     refused = fetch(clone, ENVTEST_K8S_VERSION="1.38")
     assert (refused.returncode, "set a full version" in refused.stderr) == (1, True)
+
+
+def test_files_of_a_release_that_wants_a_newer_go_come_from_its_archive(clone: Path) -> None:
+    old_go(clone, "v1.38.0-beta.0")
+    done = fetch(clone, ENVTEST_K8S_VERSION="1.38.0-beta.0", PYTHON=sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert files(clone, "v1.38.0-beta.0") == ["misc/performance-config.yaml", "misc/templates/pod.yaml"]
+    assert [path.name for path in (clone / upstream.DATA).iterdir()] == ["v1.38.0-beta.0"]
 
 
 def test_failed_download_is_named_with_its_cure(clone: Path) -> None:

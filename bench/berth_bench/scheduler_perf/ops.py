@@ -39,6 +39,7 @@ from berth_bench.workload import (
 )
 
 DEFAULT_INTERVAL_MS: Final = 500
+_LEAST_DEPTH: Final = 2
 _DEFAULT_NODE: Final = """\
 apiVersion: v1
 kind: Node
@@ -288,6 +289,37 @@ def _create_pod_groups(op: OpReader) -> list[Op]:
     return [] if template is None else [CreateAny(count=count, namespace=namespace, template=template)]
 
 
+def _create_composite_pod_groups(op: OpReader) -> list[Op]:
+    """Read an op that creates trees of CompositePodGroups, one level after the other. It counts the PodGroups
+    below them, for the ops after it.
+    """
+    fields, params = op.fields, op.params
+    depth, count = params.count(fields, name="depth"), params.count(fields, name="rootCount")
+    inner = params.count(fields, name="childrenCompositePodGroupsPerCPG", default=0)
+    leaves = params.count(fields, name="childrenPodGroupsPerCPG")
+    namespace = fields.text("namespace", required=True)
+    if depth < _LEAST_DEPTH:
+        fields.refuse("depth", f"must be at least {_LEAST_DEPTH}, a root and its pod groups, and is {depth}")
+        return []
+    ops: list[Op] = []
+    for level in range(1, depth):
+        count *= 1 if level == 1 else inner
+        children = leaves if level == depth - 1 else inner
+        template = op.template(
+            "templatePath",
+            typed_as="CompositePodGroup",
+            required=True,
+            computed={"Level": level, "ParentLevel": level - 1, "ParentIndex": 0, "ChildrenCount": children},
+        )
+        if template is None:
+            return []
+        template = replace(template, per_parent=0 if level == 1 else inner)
+        ops.append(CreateAny(count=count, namespace=namespace, template=template))
+    params.compute("podGroupsCount", count * leaves)
+    params.compute("parentLevel", depth - 1)
+    return ops
+
+
 def _profile(op: OpReader) -> list[Op]:
     """Read the start or the end of a CPU profile, which `--profile` takes instead."""
     for name in ("type", "filePath"):
@@ -376,6 +408,7 @@ _READERS: Final[Mapping[str, Callable[[OpReader], list[Op]]]] = {
     "updateAny": _update_any,
     "createResourceClaims": _create_claims,
     "createPodGroups": _create_pod_groups,
+    "createCompositePodGroups": _create_composite_pod_groups,
     "createResourceDriver": _create_driver,
     "allocResourceClaims": _allocate_claims,
     "deletePods": _delete_pods,

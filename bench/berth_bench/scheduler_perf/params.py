@@ -16,8 +16,13 @@ class Params:
 
     def __init__(self, workload: str, values: Mapping[str, Any]) -> None:
         self._workload = workload
-        self._values = values
+        self._values = dict(values)
         self._used: set[str] = set()
+
+    def compute(self, name: str, value: int) -> None:
+        """Set a parameter that an op computes for the ops after it."""
+        self._values[name] = value
+        self._used.add(name)
 
     @property
     def unused(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from berth_host.model.paths import why_unread
@@ -18,6 +19,8 @@ from berth_sim.cluster.versions import as_stored
 from berth_bench.scheduler_perf.fields import Fields, Problems
 from berth_bench.scheduler_perf.params import Params
 from berth_bench.templates import Template, TemplateError
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +60,19 @@ class OpReader:
         """The namespace that the op names, or one of its own."""
         return self.fields.text("namespace") or f"namespace-{self.index}"
 
-    def template(self, field: str, *, typed_as: str = "", required: bool = False) -> Template | None:
-        """Return the template that a field names; None if the field is absent or wrong."""
+    def template(
+        self,
+        field: str,
+        *,
+        typed_as: str = "",
+        required: bool = False,
+        computed: Mapping[str, Any] = _NOTHING,
+    ) -> Template | None:
+        """Return the template that a field names; None if the field is absent or wrong. `computed`: names
+        that the op adds to `templateParams`.
+        """
         path = self.fields.text(field, required=required)
-        params = self.params.template_params(self.fields)
+        params = {**self.params.template_params(self.fields), **computed}
         return self.template_at(field, path, typed_as=typed_as, params=params) if path else None
 
     def template_at(

@@ -11,9 +11,30 @@ data=${SCHEDULER_PERF_DATA:-$(cd "$here/../../.." && pwd)/.cache/scheduler-perf}
 version=$(chosen "$here/go.mod")
 inside=test/integration/scheduler_perf
 
-# The folder of a release in the module cache. Go downloads it if need be, and says on standard error why not.
+# What Go knows of a release, as JSON. Go downloads it if need be, and says on standard error why not.
 fetch() {
-	go mod download -json "k8s.io/kubernetes@$1" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p'
+	go mod download -json "k8s.io/kubernetes@$1"
+}
+
+# The value of a name in such an answer: the folder ("Dir"), or the archive ("Zip") where this Go is older than
+# the one that the release asks for and unpacks nothing. Workloads need no compiler.
+named() {
+	printf '%s\n' "$1" | sed -n "s/^[[:space:]]*\"$2\": \"\(.*\)\",*\$/\1/p"
+}
+
+# Unpack the workloads of an archive into a folder: `unpack ZIP FOLDER`.
+unpack() {
+	"${PYTHON:-python3}" - "$1" "$2" "/$inside/" <<-'END'
+		import pathlib, sys, zipfile
+
+		archive, folder, inside = sys.argv[1:]
+		with zipfile.ZipFile(archive) as files:
+		    for name in files.namelist():
+		        if inside in name and name.endswith(".yaml"):
+		            path = pathlib.Path(folder + inside + name.partition(inside)[2])
+		            path.parent.mkdir(parents=True, exist_ok=True)
+		            path.write_bytes(files.read(name))
+	END
 }
 
 # The folder gets its name when it is whole: an interrupted copy leaves no half folder behind.
@@ -37,7 +58,14 @@ if ! command -v go >/dev/null; then
 fi
 mkdir -p "$data"
 cd "$data"
-folder=$(fetch "$version")
+known=$(fetch "$version") || true
+folder=$(named "$known" Dir)
+archive=$(named "$known" Zip)
+if [ -z "$folder" ] && [ -f "$archive" ]; then
+	folder=$data/.unpacked.$$
+	trap 'rm -rf "$folder"' EXIT
+	unpack "$archive" "$folder"
+fi
 if [ ! -d "$folder/$inside" ]; then
 	echo "scheduler-perf-data: Go has not downloaded k8s.io/kubernetes@$version: mend what it says above" \
 		'(without a network, name a proxy that has the module in GOPROXY), then try again' >&2
