@@ -75,14 +75,29 @@ def _run(section: Section, command: Sequence[str]) -> list[Cells]:
 
     if sys.stderr.isatty():
         click.echo(f"{shown(command)} ...", err=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "berth_host", "bench", *command, "-o", "json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    code, output = _ended([sys.executable, "-m", "berth_host", "bench", *command, "-o", "json"])
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    if done.returncode:
-        click.echo(f"berth bench figures: {shown(command)} ended with {done.returncode}", err=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if code:
+        click.echo(f"berth bench figures: {shown(command)} ended with {code}", err=True)
+    lines = [json.loads(line) for line in output.splitlines()]
     return [(*cells, shown(command), date) for line in lines for cells in section.cells(line)]
+
+
+def _ended(words: Sequence[str]) -> tuple[int, str]:
+    """Run a program; return its exit code and what it printed.
+
+    Ctrl-C goes to the program as well. The program stops what it has started, servers for one, so this
+    function waits until the program has ended. `subprocess.run` would kill the program after 0.25 s. Raises
+    KeyboardInterrupt then.
+    """
+    interrupt: KeyboardInterrupt | None = None
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    while True:
+        try:
+            output, _ = program.communicate()
+        except KeyboardInterrupt as err:
+            interrupt = err
+            continue
+        if interrupt is not None:
+            raise interrupt
+        return program.returncode, output

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -66,20 +67,22 @@ def test_new_rows_replace_those_of_their_command_alone() -> None:
 def test_command_runs_what_the_page_shows_and_writes_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[list[str]] = []
-
-    def answer(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(words[3:])
-        fails = "Large/Plain15000Nodes" in words
-        return subprocess.CompletedProcess(words, int(fails), "" if fails else json.dumps(OWN) + "\n")
-
-    monkeypatch.setattr(subprocess, "run", answer)
+    ran = tmp_path / "ran"
+    answers = f"""\
+words = sys.argv[3:]
+with open({str(ran)!r}, "a") as file:
+    print(*words, file=file)
+if "Large/Plain15000Nodes" in words:
+    sys.exit(1)
+print({json.dumps(OWN)!r})
+"""
+    monkeypatch.setattr(sys, "executable", program(tmp_path, answers))
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: large -->\n<!-- end: figures -->\n")
     options = ["large", "--only", "Plain5000N", "--only", "Plain15000N", "--write", str(page)]
     done = CliRunner().invoke(command.figures, options)
     assert done.exit_code == 1, done.output
-    assert [shlex.join(words) for words in ran] == [
+    assert ran.read_text().splitlines() == [
         "bench own Large/Plain5000Nodes -o json",
         "bench own Large/Plain15000Nodes -o json",
     ]
@@ -87,3 +90,40 @@ def test_command_runs_what_the_page_shows_and_writes_its_rows(
     assert row in page.read_text()
     assert row in done.stdout
     assert "Plain15000Nodes` ended with 1" in done.stderr
+
+
+@pytest.mark.slow
+def test_interrupt_waits_until_the_command_has_stopped_its_servers(tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    measures = f"""\
+import pathlib, time
+try:
+    print("measuring", file=sys.stderr, flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    # So long takes the stop of servers, and longer.
+    time.sleep(1)
+    pathlib.Path({str(stopped)!r}).touch()
+"""
+    begins = f"""\
+sys.executable = {program(tmp_path, measures)!r}
+from berth_bench.figures.command import figures
+figures(["versus", "--only", "Plain/1000Nodes"])
+"""
+    with subprocess.Popen(
+        [program(tmp_path, begins, "figures")], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "measuring\n"
+        os.killpg(running.pid, signal.SIGINT)
+        assert "Aborted" in running.stderr.read()
+        assert running.wait() == 1
+    assert stopped.exists()
+
+
+def program(folder: Path, text: str, name: str = "program") -> str:
+    """Write a program of Python; return its path."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\nimport sys\n{text}")
+    path.chmod(0o755)
+    return str(path)
