@@ -9,9 +9,9 @@ Source: `dynamic-resource-allocation/structured/internal/incubating/allocator_in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from berth_sdk.errors import BerthError
 from berth_sdk.kube_object import KubeObject
@@ -29,6 +29,9 @@ _STEP: Final = 20
 _LOOK: Final = 4
 MAX_DEVICES: Final = 32
 """The maximum of devices in the status of one claim."""
+
+
+_Steps: TypeAlias = "Generator[_Steps, bool, bool]"
 
 
 class AllocationError(BerthError):
@@ -134,11 +137,9 @@ class Search:
         for c, claim in enumerate(self._claims):
             self._prepare(c, claim)
         try:
-            found = self._one(0, 0, 0, 0, (0, 0), in_list=False)
+            found = _run(self._one(0, 0, 0, 0, (0, 0), in_list=False))
         except _TooManyError:
             found = False
-        except RecursionError as err:
-            raise AllocationError("the pod asks for more devices than can be searched for") from err
         if found:
             return self._chosen
         if any(pool.is_invalid for pool in self._pools):
@@ -210,7 +211,7 @@ class Search:
 
     # --- the search ----------------------------------------------------------------------------
 
-    def _one(self, c: int, r: int, s: int, k: int, start: tuple[int, int], *, in_list: bool) -> bool:
+    def _one(self, c: int, r: int, s: int, k: int, start: tuple[int, int], *, in_list: bool) -> _Steps:
         """Find device `k` of alternative `s` of request `r` of claim `c`, and everything after it."""
         self._is_late()
         count(_STEP)
@@ -218,25 +219,25 @@ class Search:
             return True
         if r >= len(self._claims[c].requests):
             try:
-                return self._one(c + 1, 0, 0, 0, (0, 0), in_list=False)
+                return (yield self._one(c + 1, 0, 0, 0, (0, 0), in_list=False))
             except _TooManyError:
                 # Fewer devices for an earlier claim do not help this claim, but other devices may.
                 return False
         plans = self._plans[c, r]
         if self._claims[c].requests[r].is_list and not in_list:
-            return self._first_available(c, r, len(plans))
+            return (yield self._first_available(c, r, len(plans)))
         plan = plans[s]
         if plan.request.mode == ALL and not plan.everything:
             return False
         if k >= plan.count:
-            return self._one(c, r + 1, 0, 0, (0, 0), in_list=False)
+            return (yield self._one(c, r + 1, 0, 0, (0, 0), in_list=False))
         if len(self._chosen[c]) + plan.count - k > MAX_DEVICES:
             raise _TooManyError
         if plan.request.mode == ALL:
             pool, candidate = plan.everything[k]
             if not self._take(c, plan, pool, candidate, must=True):
                 return False
-            return self._go_on(c, r, s, k, (0, 0), plan, pool, candidate, in_list)
+            return (yield self._go_on(c, r, s, k, (0, 0), plan, pool, candidate, in_list))
         for p in range(start[0], len(self._pools)):
             pool = self._pools[p]
             if not pool.is_usable:
@@ -248,16 +249,16 @@ class Search:
                     self._is_free(c, plan.request, candidate.device)
                     and self._admits(c, plan, candidate)
                     and self._take(c, plan, pool, candidate)
-                    and self._go_on(c, r, s, k, (p, d + 1), plan, pool, candidate, in_list)
+                    and (yield self._go_on(c, r, s, k, (p, d + 1), plan, pool, candidate, in_list))
                 ):
                     return True
         return False
 
-    def _first_available(self, c: int, r: int, count: int) -> bool:
+    def _first_available(self, c: int, r: int, count: int) -> _Steps:
         too_many = True
         for s in range(count):
             try:
-                if self._one(c, r, s, 0, (0, 0), in_list=True):
+                if (yield self._one(c, r, s, 0, (0, 0), in_list=True)):
                     return True
             except _TooManyError:
                 continue
@@ -277,14 +278,15 @@ class Search:
         pool: NodePool,
         candidate: Candidate,
         in_list: bool,
-    ) -> bool:
+    ) -> _Steps:
         """Search everything after a device that was taken. Put the device back if that fails."""
-        found = False
         try:
-            found = self._one(c, r, s, k + 1, start, in_list=in_list)
-        finally:
-            if not found:
-                self._put_back(c, plan, pool, candidate)
+            found = yield self._one(c, r, s, k + 1, start, in_list=in_list)
+        except _TooManyError:
+            self._put_back(c, plan, pool, candidate)
+            raise
+        if not found:
+            self._put_back(c, plan, pool, candidate)
         return found
 
     def _is_free(self, c: int, request: Request, device: Device) -> bool:
@@ -420,6 +422,37 @@ class Search:
             counters = self._counters.setdefault(pool.pool.id, {}).setdefault(name, Counter())
             for counter, amount in amounts.items():
                 counters[counter] += sign * amount
+
+
+def _run(first: _Steps) -> bool:
+    """Run a step of the search with all steps that it asks for, and return its result.
+
+    A step yields the step whose result it needs, in place of a call: a pod may ask for more devices than
+    Python lets functions call each other. Raises _TooManyError, which goes from step to step as through
+    calls, and any other error at once: the search is over then.
+    """
+    steps = [first]
+    result: bool | None = None
+    error: _TooManyError | None = None
+    while steps:
+        step = steps[-1]
+        try:
+            if error is not None:
+                asked = step.throw(error)
+            else:
+                asked = next(step) if result is None else step.send(result)
+        except StopIteration as end:
+            steps.pop()
+            result, error = end.value, None
+        except _TooManyError as err:
+            steps.pop()
+            error = err
+        else:
+            steps.append(asked)
+            result = error = None
+    if error is not None:
+        raise error
+    return bool(result)
 
 
 _SHARERS: Final = ""

@@ -158,7 +158,8 @@ def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
 
     def stamps() -> list[int]:
         at_once(inventory.refresh())
-        return inventory.seen_by(nodes).stamps.tolist()
+        stamps: list[int] = inventory.seen_by(nodes).stamps.tolist()
+        return stamps
 
     before = stamps()
     inventory.touch(next(pool_id for pool_id in inventory.pools if pool_id.pool == "k"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -208,3 +209,24 @@ def test_search_finds_the_first_choice_that_is_possible(
         for chosen in outcome.choices
     ]
     assert got == want
+
+
+async def test_pod_gets_more_devices_than_functions_may_call_each_other() -> None:
+    claims, devices = 100, 32
+    watched = exactly(allocationMode="All", adminAccess=True)
+    objects = {
+        "resource.k8s.io/resourceclaims": [claim(f"c{i}", watched) for i in range(claims)],
+        "resource.k8s.io/resourceslices": [resource_slice("n1", [device(f"d{i}") for i in range(devices)])],
+        "resource.k8s.io/deviceclasses": [device_class()],
+    }
+    runtime = Plug(DynamicResources, {}, objects).runtime()
+    state = CycleState("cycle")
+    pod = Pod.from_object(pod_with(*(f"c{i}" for i in range(claims))))
+    before: Any = runtime.pre_filter(state, pod, NODES)
+    assert before.status.is_success
+    answer: Any = await runtime.filter(state, pod, NODES)  # type: ignore[misc]
+    (status,) = answer.verdicts.to_list()
+    assert status.is_success
+    choices = state.read("attempt").outcomes.on("n1").choices
+    assert [len(chosen) for chosen in choices] == [devices] * claims
+    assert claims * devices > sys.getrecursionlimit()
