@@ -297,8 +297,8 @@ KNOWN: Final[Mapping[str, LifeMutant]] = {
     "queue: keys are not indexed": replaced(
         "Unschedulable pods are not found by what they wait for.",
         UnschedulablePool,
-        "rejected_by",
-        lambda original: lambda self, plugins: [],
+        "_index_keys",
+        lambda original: lambda self, info, likeness, alike: None,
     ),
     "queue: one of the alike moves": replaced(
         "An event moves only the first of the pods that are alike.", Alike, "infos", _first_of_the_alike

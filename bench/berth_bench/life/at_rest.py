@@ -6,6 +6,7 @@ Raises `laws.LawBrokenError`, as the laws of each step do.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from berth_host.app import Host
@@ -15,9 +16,9 @@ from berth_sdk.pod import Pod
 from berth_sdk.quantity import milli_value
 from berth_sim.cluster.server import ApiServer
 
-from berth_bench.life.budgets import LIMITING
-from berth_bench.life.laws import agree
+from berth_bench.life.laws import LawBrokenError, agree
 from berth_bench.life.plugins import KEEPER, Ledger
+from berth_bench.life.steady import LIMITING, Steady
 
 
 def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> None:
@@ -43,16 +44,44 @@ def check_nobody_waits_for_room_that_is_there(host: Host, server: ApiServer) -> 
     agree("pods are unschedulable although there is room", waiting)
 
 
-def held_nodes(host: Host) -> frozenset[str]:
-    """Return the nodes on which a host holds room that the API server may not know: of assumed pods, and of
-    nominated ones.
+def check_nobody_waits_for_steady_room(host: Host, steady: Steady, room: Mapping[str, int]) -> None:
+    """Raise LawBrokenError if a pod is unschedulable, although a steady node has had room for it for a while.
+
+    For a life without faults. `room`: the free CPU of each open node, in thousandths, as the API server has
+    it. Pods that may not run on every node, that the keeper rejected, or that are nominated are not judged.
     """
-    assumed = {
-        info.name
-        for info in host.cache.node_infos()
-        if any(host.cache.is_assumed(pod.uid) for pod in info.pods)
-    }
-    return frozenset(assumed | {name for name, pods in host.queue.nominated_pods().items() if pods})
+    steady.look()
+    free = {name: amount for name, amount in room.items() if steady.is_steady(name)}
+    most = max(free.values(), default=0)
+    nominated = {pod.uid for pods in host.queue.nominated_pods().values() for pod in pods}
+    waiting = []
+    for pod in [info.pod for info in host.queue.pods()]:
+        one = steady.plain(pod.uid)
+        if one is None or one.milli_cpu > most or pod.uid in nominated:
+            continue
+        held = host.queue.find(pod)
+        if held is not None and held.place is Place.POOL and KEEPER not in held.info.unschedulable_plugins:
+            name = min(name for name, amount in free.items() if amount >= one.milli_cpu)
+            waiting.append(f"{one.key} ({one.milli_cpu}m, {name} has {free[name]}m)")
+    if waiting:
+        raise LawBrokenError(f"pods stay unschedulable although there is room: {', '.join(sorted(waiting))}")
+
+
+def check_conditions(host: Host, server: ApiServer) -> None:
+    """Raise LawBrokenError if an unschedulable pod has no condition that says so; for a life without faults.
+
+    Members of groups are not judged: their group is tried, and not each of them.
+    """
+    without = []
+    for pod in [info.pod for info in host.queue.pods()]:
+        held = host.queue.find(pod)
+        if held is None or held.place is not Place.POOL or not held.info.attempts or pod.group_key:
+            continue
+        found = server.get("pods", pod.ref)
+        conditions = (found.get("status.conditions") or ()) if found is not None else ()
+        if not any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions):
+            without.append(pod.key)
+    agree("pods are unschedulable without a condition that says so", without)
 
 
 def _room(host: Host, server: ApiServer) -> dict[str, int]:

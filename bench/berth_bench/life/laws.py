@@ -14,7 +14,7 @@ from typing import Any, Final
 from berth_host.app import Host
 from berth_host.cluster.port import WatchEvent
 from berth_host.model.clock import Clock
-from berth_sdk.kube_object import KubeObject
+from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sdk.pod import Pod
 from berth_sim.cluster.server import ApiServer
 
@@ -22,7 +22,8 @@ from berth_bench.life import devices, storage
 from berth_bench.life.budgets import Budgets
 from berth_bench.life.faulty_cluster import Fault
 from berth_bench.life.nodes_over_time import NodesOverTime
-from berth_bench.life.plugins import Ledger
+from berth_bench.life.plugins import KEEPER, Ledger
+from berth_bench.life.steady import Steady
 from berth_bench.life.told import Told
 from berth_bench.life.trace import Trace
 from berth_bench.life.world import PRIORITIES, Gang
@@ -34,6 +35,7 @@ WHOLE_WITHIN_S: Final = 60.0
 PREEMPTED_WITHIN_S: Final = 60.0
 """Seconds after which the evictions for a pod that is not pending any more must have been sent."""
 _MOST_WAITED: Final = 1000
+_BIND_FAILED: Final = "running Bind plugin "
 
 
 class LawBrokenError(Exception):
@@ -43,18 +45,28 @@ class LawBrokenError(Exception):
 class Laws:
     """The laws of one life, as an observer of the API server and of the host's calls.
 
-    `account`: the pods. `told`: what the hosts said about them. `budgets`: the law of disruption budgets, for
-    a life without faults; None: not checked. `faults`: the number of faults so far.
+    `account`: the pods. `told`: what the hosts said about them. `steady`: which nodes are steady. `budgets`:
+    the law of disruption budgets, for a life without faults. `faults`: the number of faults so far.
     """
 
     def __init__(
-        self, server: ApiServer, clock: Clock, trace: Trace, slack_s: float, gangs: dict[str, Gang]
+        self,
+        server: ApiServer,
+        clock: Clock,
+        trace: Trace,
+        slack_s: float,
+        gangs: dict[str, Gang],
+        *,
+        is_calm: bool = False,
     ) -> None:
-        """`slack_s`: see `NodesOverTime`. `gangs`: the world's, by the group's name."""
+        """`slack_s`: see `NodesOverTime`. `gangs`: the world's, by the group's name. `is_calm`: nothing fails
+        in this life.
+        """
         self.nodes = NodesOverTime(clock.monotonic_s, slack_s)
         self.account = Account(self.nodes)
         self.told = Told()
-        self.budgets: Budgets | None = None
+        self.steady = Steady(clock.monotonic_s)
+        self.budgets = Budgets(server, clock.monotonic_s, self.steady) if is_calm else None
         self.faults = 0
         self._server = server
         self._clock = clock
@@ -63,6 +75,8 @@ class Laws:
         self._broken = ""
         self._waited: deque[tuple[float, int]] = deque(maxlen=_MOST_WAITED)
         """The pods that were pending until lately: until when, and their priority."""
+        self._unanswered: set[str] = set()
+        """The uids of the pods whose last binding took effect, and was answered with an error."""
         self._quota: int | None = None
         """The most pods that may come after the quota; None: there is no quota."""
         self._since_quota: set[str] = set()
@@ -86,8 +100,6 @@ class Laws:
                 raise LawBrokenError(f"{what}: {', '.join(sorted(found))}")
         if self._broken:
             raise LawBrokenError(self._broken)
-        if self.budgets is not None:
-            self.budgets.look()
 
     def check_gangs(self) -> None:
         """Raise LawBrokenError if a gang has had too few nodes for WHOLE_WITHIN_S; for a life without faults.
@@ -106,6 +118,11 @@ class Laws:
                     f" {len(gang.ever_bound)} had nodes"
                 )
 
+    def room(self) -> dict[str, int]:
+        """Return the free CPU of each open node now, in thousandths, as the API server has it."""
+        nodes, account = self.nodes, self.account
+        return {name: nodes.milli_cpu_now(name) - account.taken_milli_cpu(name) for name in nodes.names()}
+
     def note(self, moment: str, call: str, resource: str, key: str, fault: Fault) -> None:
         """Note a call of the host."""
         met = "" if fault is Fault.NONE else f" {fault.name}"
@@ -114,13 +131,36 @@ class Laws:
         self._trace.add(f"call {moment} {call} {resource} {key}{met}")
         if moment == "begun" and call == "delete" and resource == "pods":
             self._preempts(key)
+        if call == "bind":
+            self._unanswered.discard(uid := self._uid_of(key))
+            if moment == "done" and fault is not Fault.NONE:
+                self._unanswered.add(uid)
 
     def note_event(self, pod: Pod, reason: str, note: str) -> None:
         """Note an event that the host records about a pod."""
         self._trace.add(f"event {reason} {pod.key}")
         self._breaks(self.told.event(pod, reason, note))
+        if reason == "FailedScheduling":
+            self._attempt_failed(pod, note)
         if self.budgets is not None:
             self._breaks(self.budgets.event(pod, reason, note))
+
+    def _uid_of(self, key: str) -> str:
+        """Return the uid of the pod `namespace/name`; "" if there is none."""
+        namespace, _, name = key.partition("/")
+        found = self._server.get("pods", ObjectRef(name=name, namespace=namespace))
+        return found.ref.uid if found is not None else ""
+
+    def _attempt_failed(self, pod: Pod, note: str) -> None:
+        found = self._server.get("pods", pod.ref)
+        if found is None:
+            return
+        gang = self._gangs.get(found.get("spec.schedulingGroup.podGroupName") or "")
+        if gang is not None and KEEPER in note:
+            # Nothing tells the host when the keeper would decide otherwise.
+            gang.is_short = True
+        if pod.uid in self._unanswered and note.startswith(_BIND_FAILED) and found.get("spec.nodeName"):
+            self._breaks(f"an attempt failed although its binding took effect: {pod.key}")
 
     def _preempts(self, key: str) -> None:
         """Note that the host deletes a pod. A pod with a higher priority must be pending, or must have been a
@@ -151,6 +191,7 @@ class Laws:
         kind = "gone" if new is None else "new" if old is None else "changed"
         on = f" on {node}" if event.kind == "Pod" and (node := seen.get("spec.nodeName")) else ""
         self._trace.add(f"{kind} {event.kind} {seen.ref.key} {seen.ref.resource_version}{on}")
+        self.steady.see(event)
         if self.budgets is not None:
             self.budgets.see(event)
         if event.kind == "ResourceQuota":

@@ -28,7 +28,6 @@ from berth_sim.run.settle import NEVER_FLUSHED_S
 
 from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
-from berth_bench.life.budgets import Budgets
 from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
@@ -190,7 +189,14 @@ class _Life:
         keeper_class, ledgers = keeper(kept_chance, weights.plugin_errors)
         self._plugins: dict[str, type] = {KEEPER: keeper_class}
         self.world = World(self._server, weights, world_chance, self.trace, without)
-        self.laws = Laws(self._server, clocks, self.trace, weights.cut_s + SLACK_S, self.world.gangs)
+        self.laws = Laws(
+            self._server,
+            clocks,
+            self.trace,
+            weights.cut_s + SLACK_S,
+            self.world.gangs,
+            is_calm=weights.is_calm,
+        )
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
         self._hosts: Hosts = OneHost(
@@ -204,9 +210,7 @@ class _Life:
             ledgers,
             clocks,
         )
-        if weights.is_calm:
-            self.laws.budgets = Budgets(self._server, clocks.monotonic_s)
-            self.laws.budgets.held = lambda: at_rest.held_nodes(self._hosts.host)
+        self.laws.steady.host = lambda: self._hosts.host
 
     @property
     def ended_s(self) -> float:
@@ -256,6 +260,8 @@ class _Life:
         self.laws.check()
         if self._weights.is_calm:
             self.laws.check_gangs()
+            host = self._hosts.host
+            at_rest.check_nobody_waits_for_steady_room(host, self.laws.steady, self.laws.room())
 
     async def _rest(self) -> None:
         """Let nothing fail for a while; who waits then must lack room."""
@@ -268,6 +274,8 @@ class _Life:
         at_rest.check_totals(self._hosts.host)
         at_rest.check_nobody_waits_for_room_that_is_there(self._hosts.host, self._server)
         self.laws.check_conditions()
+        if self._weights.is_calm:
+            at_rest.check_conditions(self._hosts.host, self._server)
 
     async def _empty(self) -> None:
         """Delete everything; nothing may be left in the host's tables."""

@@ -40,6 +40,11 @@ class NodesOverTime:
         """Return True if the node took pods at some time that a binding made now may count on."""
         return any(is_open for _, _, is_open in self._recent(node))
 
+    def milli_cpu_now(self, node: str) -> int:
+        """Return the CPU of the node; 0 if there is no such node."""
+        states = self._states.get(node)
+        return states[-1][1] if states else 0
+
     def milli_cpu(self, node: str) -> int:
         """Return the most CPU of the node that a binding made now may count on."""
         return max((milli_cpu for _, milli_cpu, _ in self._recent(node)), default=0)

@@ -72,7 +72,7 @@ class Weights:
 
         return cls(
             mood=mood,
-            nodes=chance.randint(2, 10),
+            nodes=chance.choice((chance.randint(2, 10), chance.randint(1, 3))),
             most_devices=chance.randint(0, 4),
             claim_share=chance.choice((0.0, 0.1, 0.3)),
             volume_share=chance.choice((0.0, 0.1, 0.3)),

@@ -65,7 +65,7 @@ class Gang:
 
     `least`: its minCount. `members`: the names of all that it is to have. `is_in_one_zone`: the members must
     have nodes of the same zone. `ever_bound`: the members that had a node at some time. `is_short`: a member
-    was deleted before it had a node.
+    was deleted before it had a node, or the keeper rejected a member.
     """
 
     least: int

@@ -119,6 +119,10 @@ class Account:
         for name in left:
             self.is_gone(name)
 
+    def taken_milli_cpu(self, node: str) -> int:
+        """Return the CPU that the bound pods of a node request, in thousandths."""
+        return self._milli_cpu[node]
+
     def has_node(self, name: str) -> bool:
         """Return True if the pod exists and is bound."""
         known = self._pods.get(name)

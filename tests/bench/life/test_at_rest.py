@@ -10,9 +10,11 @@ import pytest
 from berth_bench.life import at_rest
 from berth_bench.life.laws import LawBrokenError
 from berth_bench.life.plugins import Ledger
+from berth_bench.life.steady import STEADY_S, Steady
 from berth_bench.versus.objects import node, pod
 from berth_host.queue.moves import Moves
 from berth_sdk.kube_object import ObjectRef
+from berth_sdk.pod import Pod
 from support.hosts import World
 
 
@@ -49,6 +51,53 @@ async def test_pod_that_no_event_moved_is_found(is_limited: bool, monkeypatch: p
             at_rest.check_nobody_waits_for_room_that_is_there(world.host, world.server)
         world.server.patch("nodes", ObjectRef(name="n1"), {"spec": {"unschedulable": True}})
         at_rest.check_nobody_waits_for_room_that_is_there(world.host, world.server)
+
+
+@pytest.mark.parametrize("steady_s", [STEADY_S, STEADY_S / 2])
+async def test_pod_that_waits_for_room_that_was_there_for_a_while_is_found(
+    steady_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+    steady = Steady(lambda: now_s[0])
+    async with World([node("n1", "1")]) as world:
+        world.server.store.subscribe(steady.see)
+        steady.host = lambda: world.host
+        world.server.create(pod("a", "900m", priority=10))
+        await world.settle()
+        world.server.create(pod("b", "500m"))
+        world.server.create(pod("tied", "500m", nodeSelector={"kubernetes.io/hostname": "n2"}))
+        await world.settle()
+        monkeypatch.setattr(Moves, "by_event", lambda self, event, pre_check=None: None)
+        now_s[0] = 100.0
+        world.server.delete("pods", named("a"))
+        await world.settle()
+        now_s[0] += steady_s
+        at_rest.check_nobody_waits_for_steady_room(world.host, steady, {"n1": 400})
+        if steady_s < STEADY_S:
+            at_rest.check_nobody_waits_for_steady_room(world.host, steady, {"n1": 1000})
+            return
+        with pytest.raises(LawBrokenError, match=r"there is room: default/b \(500m, n1 has 1000m\)$"):
+            at_rest.check_nobody_waits_for_steady_room(world.host, steady, {"n1": 1000})
+
+
+async def test_node_on_which_the_host_holds_room_is_not_steady() -> None:
+    steady = Steady(lambda: 100.0)
+    async with World([node("n1", "1"), node("n2", "1")]) as world:
+        steady.host = lambda: world.host
+        await world.settle()
+        made = world.server.create(pod("a", "100m"))
+        world.host.cache.assume(Pod.from_object(made).on_node("n1"))
+        steady.look()
+        assert not steady.is_steady("n1")
+        assert steady.is_steady("n2")
+
+
+async def test_unschedulable_pod_needs_a_condition() -> None:
+    async with full_node(pod("b", "500m")) as world:
+        at_rest.check_conditions(world.host, world.server)
+        world.server.patch("pods", named("b"), {"status": {"conditions": None}}, subresource="status")
+        with pytest.raises(LawBrokenError, match="without a condition that says so: default/b"):
+            at_rest.check_conditions(world.host, world.server)
 
 
 async def test_totals_are_those_of_the_pods() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from berth_bench.life.budgets import STEADY_S, Budgets
+from berth_bench.life.budgets import Budgets
+from berth_bench.life.steady import STEADY_S, Steady
 from berth_bench.versus.objects import node, pod
 from berth_host.model.clock import ManualClock
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -19,7 +20,9 @@ class Watched:
     def __init__(self, allowed: int = 0, **of_other: Any) -> None:
         self.clock = ManualClock()
         self.server = ApiServer(self.clock)
-        self.budgets = Budgets(self.server, self.clock.monotonic_s)
+        self.steady = Steady(self.clock.monotonic_s)
+        self.budgets = Budgets(self.server, self.clock.monotonic_s, self.steady)
+        self.server.store.subscribe(self.steady.see)
         self.server.store.subscribe(self.budgets.see)
         for name in ("n1", "n2"):
             self.server.create(node(name, "1"))
@@ -81,15 +84,11 @@ def test_budget_that_allows_a_disruption_is_not_broken() -> None:
     assert Watched(allowed=1).preempted() == ""
 
 
-@pytest.mark.parametrize("how", ["changed", "cordoned", "held"])
-def test_node_that_is_not_steady_counts_as_full(how: str) -> None:
+@pytest.mark.parametrize("how", ["changed", "cordoned"])
+def test_node_that_is_closed_or_not_steady_counts_as_full(how: str) -> None:
     watched = Watched()
-    if how == "held":
-        watched.budgets.held = lambda: frozenset({"n2"})
-        watched.budgets.look()
-    else:
-        spec = {"unschedulable": True} if how == "cordoned" else {"podCIDR": "10.0.0.0/24"}
-        watched.server.patch("nodes", ObjectRef(name="n2"), {"spec": spec})
+    spec = {"unschedulable": True} if how == "cordoned" else {"podCIDR": "10.0.0.0/24"}
+    watched.server.patch("nodes", ObjectRef(name="n2"), {"spec": spec})
     if how == "cordoned":
         watched.clock.advance(STEADY_S)
     assert watched.preempted() == ""

@@ -192,6 +192,40 @@ def test_pod_that_is_bound_without_what_it_claims_is_found(spec: dict[str, Any],
         watched.laws.check()
 
 
+@pytest.mark.parametrize(
+    ("note", "fault", "breaks"),
+    [
+        ('running Bind plugin "DefaultBinder": no answer', Fault.TIME_OUT_AFTER, True),
+        ('running Bind plugin "DefaultBinder": no answer', Fault.NONE, False),
+        ("0/3 nodes are available", Fault.TIME_OUT_AFTER, False),
+    ],
+)
+def test_attempt_that_fails_although_its_binding_took_effect_is_found(
+    note: str, fault: Fault, breaks: bool
+) -> None:
+    watched = Watched()
+    watched.create("a")
+    made = Pod.from_object(watched.server.list("pods")[0])
+    watched.laws.note("begun", "bind", "pods", "default/a", fault)
+    watched.bind("a")
+    watched.laws.note("done", "bind", "pods", "default/a", fault)
+    watched.laws.note_event(made, "FailedScheduling", note)
+    if breaks:
+        with pytest.raises(LawBrokenError, match="failed although its binding took effect: default/a"):
+            watched.laws.check()
+    else:
+        watched.laws.check()
+
+
+def test_gang_with_a_member_that_the_keeper_rejected_may_be_partly_bound() -> None:
+    watched = Watched()
+    watched.gangs["g"] = Gang(2, ["a", "b"], 100, "low")
+    watched.create("a", "100m", schedulingGroup={"podGroupName": "g"})
+    made = Pod.from_object(watched.server.list("pods")[0])
+    watched.laws.note_event(made, "FailedScheduling", 'timeout: plugin "LifeKeeper"')
+    assert watched.gangs["g"].is_short
+
+
 def test_faults_are_counted_once_and_traced() -> None:
     watched = Watched()
     for moment in ("begun", "done"):
