@@ -58,12 +58,14 @@ class CapacityScore:
         for match in found.matches:
             has = match.numbers >= 0
             static |= has
-            for number in np.unique(match.numbers[has]).tolist():
-                volume = match.volumes[number]
-                here = match.numbers == number
-                its = classes[volume.class_name]
-                its.ask(here, self._requested(match.claim))
-                its.room += here * np.int64(self._capacity(volume))
+            numbers, positions = np.unique(match.numbers[has], return_inverse=True)
+            if not len(numbers):
+                continue
+            # The volumes of one claim are of one class.
+            volumes = [match.volumes[number] for number in numbers.tolist()]
+            its = classes[volumes[0].class_name]
+            its.ask(has, self._requested(match.claim))
+            its.room[has] += np.array([self._capacity(one) for one in volumes], dtype=np.int64)[positions]
         for provision in found.provisions:
             if provision.numbers is None:
                 continue
