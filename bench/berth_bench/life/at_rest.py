@@ -16,6 +16,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.quantity import milli_value
 from berth_sim.cluster.server import ApiServer
 
+from berth_bench.life.guard import forbids
 from berth_bench.life.laws import LawBrokenError, agree
 from berth_bench.life.plugins import KEEPER, Ledger
 from berth_bench.life.steady import LIMITING, Steady
@@ -97,7 +98,7 @@ def _room(host: Host, server: ApiServer) -> dict[str, int]:
     return {
         node.ref.name: _offered(node) - taken[node.ref.name]
         for node in server.list("nodes")
-        if not node.get("spec.taints") and not node.get("spec.unschedulable")
+        if not (node.get("spec.taints") or node.get("spec.unschedulable") or forbids(node.ref.name))
     }
 
 

@@ -22,6 +22,7 @@ from berth_sdk.quantity import milli_value
 from berth_sdk.selectors import LabelSelector
 from berth_sim.cluster.server import ApiServer
 
+from berth_bench.life.guard import forbids
 from berth_bench.life.steady import STEADY_S, Steady
 
 _BUDGETS: Final = "policy/poddisruptionbudgets"
@@ -101,7 +102,7 @@ class Budgets:
                 evictable[node][int(item.get("spec.priority") or 0)] += milli_cpu
         for node in self._server.list("nodes"):
             name = node.ref.name
-            is_open = not node.get("spec.taints") and not node.get("spec.unschedulable")
+            is_open = not (node.get("spec.taints") or node.get("spec.unschedulable") or forbids(name))
             if is_open and self._steady.is_steady(name):
                 offered = milli_value(str(node.get("status.allocatable.cpu")))
                 yield _Other(name, offered - taken[name], dict(evictable[name]))

@@ -7,19 +7,19 @@ the life, on the embedded API server.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from berth_host.app import HostOptions
-from berth_host.config.configuration import LoadedConfiguration
-from berth_host.config.loading import load_configuration
+from berth_host.attach import dialing
 from berth_host.cycle.chooser import SeededChooser
-from berth_host.plugins.registry import ClassRegistry
 from berth_sdk import chance as process_chance
 from berth_sim.cluster.admission.gatekeeping import Gatekeeping
 from berth_sim.cluster.admitting import server_of_a_question
@@ -28,10 +28,12 @@ from berth_sim.run.settle import NEVER_FLUSHED_S
 
 from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
+from berth_bench.life.configurations import configuration
 from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
 from berth_bench.life.plugins import KEEPER, keeper
+from berth_bench.life.served_world import ServedWorld
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
 from berth_bench.life.weights import Weights
@@ -51,20 +53,6 @@ SLACK_S: Final = 90.0
 calls and of their repetitions.
 """
 _PLACES: Final = 4
-GATES: Final = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
-_CONFIGURATION: Final = """\
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins:
-    reserve: {enabled: [{name: LifeKeeper}]}
-    preBind: {enabled: [{name: LifeKeeper}]}
-    postBind: {enabled: [{name: LifeKeeper}]}
-    permit: {enabled: [{name: LifeKeeper}]}
-  pluginConfig:
-  - name: VolumeBinding
-    args: {bindTimeoutSeconds: 60}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +117,7 @@ def live(seed: int, days: float, *, without: Collection[str] = (), keeps_trace: 
         lives.append(life)
         return await life.run()
 
-    with process_chance.replaced(of_process):
+    with process_chance.replaced(of_process), _quiet_plugins():
         try:
             broken = run(main, of_loop, thread_s=weights.thread_s, work_step_s=weights.work_step_s)
         except (StuckError, SpinningError) as err:
@@ -155,13 +143,16 @@ def live(seed: int, days: float, *, without: Collection[str] = (), keeps_trace: 
     )
 
 
-def _configuration(plugins: dict[str, type]) -> LoadedConfiguration:
-    return load_configuration(
-        _CONFIGURATION,
-        source="life.yaml",
-        registered=ClassRegistry(plugins).points(),
-        feature_gates=GATES,
-    )
+@contextmanager
+def _quiet_plugins() -> Iterator[None]:
+    """Let the SDK's server log nothing: what a life draws is no news."""
+    sdk_log = logging.getLogger("berth_sdk")
+    before = sdk_log.level
+    sdk_log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        sdk_log.setLevel(before)
 
 
 class _Life:
@@ -199,13 +190,22 @@ class _Life:
         )
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
+        self.served: ServedWorld | None = None
+        if weights.served is not None:
+            self.served = ServedWorld(
+                clocks.loop,
+                weights.served,
+                random.Random(chance.random()),
+                self.trace,
+                is_hurt=not weights.is_calm,
+            )
         self._hosts: Hosts = OneHost(
             self._server,
             weights,
             hosts_chance,
             self.trace,
             self.laws,
-            _configuration(self._plugins),
+            configuration(self._plugins, has_guard=self.served is not None),
             self._options,
             ledgers,
             clocks,
@@ -219,11 +219,22 @@ class _Life:
 
     async def run(self) -> str:
         """Live; return the law that was broken, or ""."""
+        if self.served is None:
+            return await self._run()
+        with dialing.replaced(self.served.network):
+            return await self._run()
+
+    async def _run(self) -> str:
         try:
+            if self.served is not None:
+                self._server.store.subscribe(self.served.see)
+                self.served.begin()
             self.world.begin()
             await self._hosts.start()
             await self._acts()
             self._hosts.behave()
+            if self.served is not None:
+                self.served.repair()
             self.world.repair()
             await self._rest()
             self.world.make_room()
@@ -232,6 +243,8 @@ class _Life:
             await self._empty()
             await self._hosts.stop()
             self.world.end()
+            if self.served is not None:
+                self.served.end()
             self.laws.close()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
         except LawBrokenError as err:
@@ -243,7 +256,8 @@ class _Life:
     async def _acts(self) -> None:
         """Let the world act for the days of the life, and look at the laws."""
         ends_s = self._days * DAY_S
-        acting = asyncio.create_task(self.world.run(self._hosts.acts()))
+        acts = [*self._hosts.acts(), *(() if self.served is None else self.served.acts())]
+        acting = asyncio.create_task(self.world.run(acts))
         try:
             while (left_s := ends_s - self._clocks.monotonic_s()) > 0:
                 await asyncio.wait({acting}, timeout=min(LOOK_S, left_s))
@@ -258,6 +272,8 @@ class _Life:
     def _look(self) -> None:
         self._hosts.check()
         self.laws.check()
+        if self.served is not None:
+            self.served.check()
         if self._weights.is_calm:
             self.laws.check_gangs()
             host = self._hosts.host
@@ -284,6 +300,8 @@ class _Life:
         await asyncio.sleep(SETTLES_S)
         self._look()
         at_rest.check_emptied(self._hosts.host, self._hosts.ledger)
+        if self.served is not None:
+            self.served.check_at_rest()
 
     async def _come_to_rest(self) -> None:
         account = self.laws.account
@@ -311,6 +329,7 @@ class _Life:
             # The flush of unschedulable pods would hide an event that moved none of them.
             max_in_pool_s=NEVER_FLUSHED_S,
             admission=server_of_a_question,
+            way_back=False,
         )
 
     def _timers(self) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from berth_sdk.quantity import milli_value
 
+from berth_bench.life.guard import forbids
+
 
 class NodesOverTime:
     """The nodes of a life, as `soak.account.Rooms` reads them. `now_s`: the virtual time."""
@@ -25,8 +27,9 @@ class NodesOverTime:
         """Record a new or changed node."""
         spec = node.get("spec") or {}
         amounts = (node.get("status") or {}).get("allocatable") or {}
-        is_open = not spec.get("taints") and not spec.get("unschedulable")
-        self._note(node["metadata"]["name"], milli_value(amounts.get("cpu", "0")), is_open)
+        name = node["metadata"]["name"]
+        is_open = not (spec.get("taints") or spec.get("unschedulable") or forbids(name))
+        self._note(name, milli_value(amounts.get("cpu", "0")), is_open)
 
     def is_gone(self, name: str) -> None:
         """Record that a node no longer exists."""

@@ -250,29 +250,29 @@ class VirtualClocks:
     """The clocks of a life, for the host (`Clock`), and for all that reads `berth_sdk.clocks`.
 
     `work_step_s`: the seconds that each look at a clock of work finds to have passed since the last one, so
-    that long work is divided into slices, in the same way on every machine.
+    that long work is divided into slices, in the same way on every machine. `loop`: the loop.
     """
 
     def __init__(self, loop: VirtualLoop, work_step_s: float) -> None:
-        self._loop = loop
+        self.loop = loop
         self._work_step_s = work_step_s
         self._work_s = 0.0
 
     def now_s(self) -> float:
         """Return the time in Unix seconds."""
-        return START_S + self._loop.time()
+        return START_S + self.loop.time()
 
     def wall_s(self) -> float:
         """Return the time in Unix seconds."""
-        return START_S + self._loop.time()
+        return START_S + self.loop.time()
 
     def monotonic_s(self) -> float:
         """Return the loop's time."""
-        return self._loop.time()
+        return self.loop.time()
 
     def call_at(self, when_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Set a timer of the loop."""
-        return self._loop.call_at(when_s, callback)
+        return self.loop.call_at(when_s, callback)
 
     def work_s(self) -> float:
         """Return seconds of work, one step more than before."""

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from berth_bench.life.faulty_cluster import Fault, Faults
+from berth_bench.life.served_weights import ServedWeights
 
 _KINDS = (
     Fault.TIME_OUT_BEFORE,
@@ -29,6 +30,7 @@ class Weights:
     exist. `burst`: the most pods at once. `cut_s`: the longest time that the API server is away, or that its
     watches are silent. `faults`: of the calls of the host. `plugin_errors`: the share of calls of Reserve and
     PreBind that fail. `thread_s`: the longest delay of work for a thread. `work_step_s`: see `VirtualClocks`.
+    `served`: of the served plugin; None: the life has none.
     """
 
     mood: str
@@ -55,6 +57,7 @@ class Weights:
     plugin_errors: float
     thread_s: float
     work_step_s: float
+    served: ServedWeights | None
 
     @property
     def is_calm(self) -> bool:
@@ -100,4 +103,5 @@ class Weights:
             plugin_errors=0.1 * storm * chance.random(),
             thread_s=chance.choice((0.0, 0.001, 0.1)) + 2.0 * storm * chance.random(),
             work_step_s=chance.choice((0.0, 0.00001, 0.0002, 0.005)),
+            served=chance.choice((None, ServedWeights.drawn(chance, storm))),
         )

@@ -20,6 +20,7 @@ from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life import hosts
 from berth_bench.life.devices import Devices
+from berth_bench.life.guard import FORBIDDEN, PLUGIN
 from berth_bench.life.hosts import Act
 from berth_bench.life.storage import Storage
 from berth_bench.life.trace import Trace
@@ -39,6 +40,8 @@ _MOST_BUDGETS: Final = 8
 _MOST_MORE_PODS: Final = 20
 _COLLECTED_S: Final = 20.0
 """Seconds between two looks of the pod garbage collector for pods on nodes that no longer exist."""
+_FORBIDDEN_SHARE: Final = 0.2
+"""Of the nodes, in a life with a guard."""
 _SPARE_CPU: Final = 64
 _SPARE_EACH: Final = 2
 """Nodes for each zone that come when the world is calm, with room for every pod."""
@@ -55,8 +58,9 @@ KINDS: Final = (
     "budget",
     "quota",
     *hosts.KINDS,
+    PLUGIN,
 )
-"""The kinds of acts: of the world, and of the hosts."""
+"""The kinds of acts: of the world, of the hosts, and of the served plugin."""
 
 
 @dataclass(slots=True)
@@ -384,7 +388,8 @@ class World:
 
     def _add_node(self, chance: random.Random) -> None:
         cpu = str(chance.choice(_NODE_CPUS))
-        name = self._name("node")
+        is_forbidden = self._weights.served is not None and chance.random() < _FORBIDDEN_SHARE
+        name = self._name(FORBIDDEN if is_forbidden else "node")
         self._create(_node(name, cpu, chance.choice(ZONES)))
         self.devices.node_has(name, chance.randint(0, self._weights.most_devices))
 

@@ -55,8 +55,8 @@ class HostSeams:
 
     `declare`: makes the cluster watch the resources that these plugins need; raises ClusterError. `grants`:
     permissions for HandleService; None: plugins get no way back. `recovered`: called with the name of a newly
-    attached plugin, to requeue the pods that failed without it. `post_bound`: called with the name of a plugin
-    and the bound pod of which the plugin was told. `stats`: returns the cost of each plugin, by name.
+    attached plugin, to requeue the pods that failed without it. `post_bound`: called with the name of a
+    plugin and the bound pod of which the plugin was told. `stats`: returns the cost of each plugin, by name.
     """
 
     state: UpdatedState

@@ -1,0 +1,89 @@
+"""What happens to the served plugin of a life, and the laws about it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from berth_bench.life.guard import FORBIDDEN, PLUGIN
+from berth_bench.life.laws import LawBrokenError
+from berth_bench.life.served_weights import ServedWeights
+from berth_bench.life.served_world import ENDPOINT, ServedWorld
+from berth_bench.life.trace import Trace
+from berth_bench.life.virtual_loop import VirtualClocks, run
+from berth_host.cluster.port import WatchEvent
+from berth_sdk.kube_object import KubeObject
+
+
+def of(clocks: VirtualClocks, *, is_hurt: bool = True) -> tuple[ServedWorld, Trace]:
+    trace = Trace(clocks.monotonic_s)
+    weights = ServedWeights.drawn(random.Random(0), 1.0)
+    return ServedWorld(clocks.loop, weights, random.Random(0), trace, is_hurt=is_hurt), trace
+
+
+def pod(node: str = "") -> KubeObject:
+    metadata = {"name": "web", "namespace": "default", "uid": "u"}
+    return KubeObject.of(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
+    )
+
+
+def test_each_act_happens_and_afterwards_an_honest_process_listens() -> None:
+    async def main(clocks: VirtualClocks) -> list[str]:
+        served, trace = of(clocks)
+        served.begin()
+        (act,) = served.acts()
+        assert act.name == PLUGIN
+        for seed in range(30):
+            await act.do(random.Random(seed))
+        before = served.network.identity_of(ENDPOINT)
+        served.repair()
+        link = served.network.link(ENDPOINT)
+        assert link.accepts is not None
+        assert link.identity not in (None, before)
+        served.end()
+        assert link.identity is None
+        assert clocks.loop.timers() == []
+        return [line.split(maxsplit=3)[-1] for line in trace.lines]
+
+    seen = run(main, random.Random(0))
+    assert set(seen) == {"listens", "dies", "stands_still", "is_replaced", "loses", "is_cut_off"}
+
+
+def test_nothing_happens_in_a_life_that_is_calm() -> None:
+    async def main(clocks: VirtualClocks) -> Any:
+        return of(clocks, is_hurt=False)[0].acts()
+
+    assert run(main, random.Random(0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "law"),
+    [("n1", "without an answer of the guard"), (f"{FORBIDDEN}-1", "although the guard forbids")],
+)
+def test_binding_without_the_guard_breaks_a_law(node: str, law: str) -> None:
+    async def main(clocks: VirtualClocks) -> None:
+        served, _ = of(clocks)
+        served.see(WatchEvent("Pod", None, pod()))
+        served.check()
+        served.see(WatchEvent("Pod", pod(), pod(node)))
+        with pytest.raises(LawBrokenError, match=law):
+            served.check()
+
+    run(main, random.Random(0))
+
+
+def test_reservation_that_is_left_breaks_a_law() -> None:
+    async def main(clocks: VirtualClocks) -> None:
+        served, _ = of(clocks)
+        served.begin()
+        served.check_at_rest()
+        served._memory.held["u"] = "default/web"  # noqa: SLF001 (a plugin that lost an Unreserve)
+        with pytest.raises(LawBrokenError, match="default/web"):
+            served.check_at_rest()
+        served.end()
+        await asyncio.sleep(0.0)
+
+    run(main, random.Random(0))
