@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import threading
 from collections.abc import Callable, Coroutine, Generator
@@ -95,12 +96,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _thread_id: int | None
     _stopping: bool
     _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
 
     def __init__(self, chance: random.Random, thread_s: float = 0.0) -> None:
         super().__init__()
         self._chance = chance
         self._thread_delay_s = thread_s
         self._now_s = 0.0
+        # asyncio calls a timer one resolution early. At a time that stands still, a task that waits again for
+        # the rest would never see its end.
+        self._clock_resolution = math.ulp(self._now_s)
         self._turns_now = 0
         self._numbers = itertools.count(1)
         self._selector = _NoSelector(self._advance)
@@ -238,6 +243,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns_now = 0
         # The loop waits a day at most, and the head of its heap is a timer that is still wanted.
         self._now_s = max(self._now_s, min(self._scheduled[0].when(), self._now_s + timeout_s))
+        self._clock_resolution = math.ulp(self._now_s)
 
     def _process_events(self, events: Any) -> None:
         """Do nothing: no socket has news."""

@@ -198,3 +198,24 @@ def test_simulated_connection_is_read_while_there_is_something_to_read() -> None
         return end.seen
 
     assert on_the_loop(main) == ["read", "written", "read", "written"]
+
+
+def test_no_timer_comes_before_its_moment() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(5.0)
+        early: list[float] = []
+
+        def called(when_s: float) -> None:
+            if loop.time() < when_s:
+                early.append(when_s - loop.time())
+
+        for parts in range(1, 20):
+            when_s = loop.time() + parts * 1e-10
+            loop.call_at(when_s, called, when_s)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await asyncio.sleep(1.0)
+        return early
+
+    assert on_the_loop(main) == []
