@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +18,11 @@ from berth_host.cli.rendering.serialized import STRUCTURED, streamed
 
 if TYPE_CHECKING:
     from berth_bench.life.life import Result
+    from berth_bench.life.recording import Recording
 
 FAILED: Final = 1
 DAYS: Final = 0.02
-_OF_NEW_LIVES: Final = ("seed", "days", "lives", "until_failure", "shrink", "without", "trace")
+_OF_NEW_LIVES: Final = ("seed", "days", "lives", "until_failure", "shrink", "without", "trace", "watch")
 """The options that --replay does not go with."""
 _PATH: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -56,6 +59,9 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     type=_PATH,
     help="Run the life of a --trace file again, and compare the traces.",
 )
+@click.option(
+    "--watch", is_flag=True, help="Then serve the page of one life, with a slider of time, until Ctrl-C."
+)
 @output_option("json prints a line per life, yaml a document; they are the same for the same seed.")
 def life(
     seed: int,
@@ -66,6 +72,7 @@ def life(
     without: str,
     trace: Path | None,
     replay: Path | None,
+    watch: bool,
     output: str,
 ) -> None:
     """Run a whole host on a virtual clock, in a world that is drawn from a seed, and check its laws.
@@ -76,6 +83,8 @@ def life(
     """
     if trace is not None and (lives or 1) + until_failure > 1:
         raise click.UsageError("--trace is for one life: leave out --lives and --until-failure")
+    if watch and (lives or 1) + until_failure > 1:
+        raise click.UsageError("--watch is for one life: leave out --lives and --until-failure")
     if replay is not None:
         others = [name for name in _OF_NEW_LIVES if _is_typed(name)]
         if others:
@@ -89,6 +98,7 @@ def life(
     # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.life import trace_file
     from berth_bench.life.life import live
+    from berth_bench.life.recording import Recording
     from berth_bench.life.world import KINDS
 
     left_out = tuple(kind for kind in without.split(",") if kind)
@@ -98,7 +108,8 @@ def life(
     began_s = time.monotonic()
     seeds = itertools.count(seed) if until_failure and lives is None else range(seed, seed + (lives or 1))
     for number in seeds:
-        result = live(number, days, without=left_out, keeps_trace=trace is not None)
+        recording = Recording(days) if watch else None
+        result = live(number, days, without=left_out, keeps_trace=trace is not None, recording=recording)
         if trace is not None:
             try:
                 trace_file.write(trace, result)
@@ -111,8 +122,21 @@ def life(
         if result.broken and until_failure:
             break
     _print_figures(results, time.monotonic() - began_s)
+    if recording is not None:
+        _serve(results[-1], recording)
     if any(result.broken for result in results):
         sys.exit(FAILED)
+
+
+def _serve(result: Result, recording: Recording) -> None:
+    """Serve the page of a life until Ctrl-C."""
+    from berth_bench.life.watched import serve
+
+    def tell(url: str) -> None:
+        click.echo(f"the life is at {url}; end with Ctrl-C", err=True)
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(result, recording, tell))
 
 
 def _is_typed(name: str) -> bool:

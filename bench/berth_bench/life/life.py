@@ -33,6 +33,7 @@ from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
 from berth_bench.life.plugins import KEEPER, keeper
+from berth_bench.life.recording import Recording
 from berth_bench.life.served_world import ServedWorld
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
@@ -100,10 +101,18 @@ class Result:
         }
 
 
-def live(seed: int, days: float, *, without: Collection[str] = (), keeps_trace: bool = True) -> Result:
+def live(
+    seed: int,
+    days: float,
+    *,
+    without: Collection[str] = (),
+    keeps_trace: bool = True,
+    recording: Recording | None = None,
+) -> Result:
     """Run the life of a seed, for so many virtual days and until the world is calm.
 
-    `without`: kinds of acts (`world.KINDS`) to leave out; the others happen at the same times.
+    `without`: kinds of acts (`world.KINDS`) to leave out; the others happen at the same times. `recording`:
+    gets what the page shows; the life is the same with and without a recording.
     """
     chance = random.Random(seed)
     weights = Weights.drawn(chance)
@@ -113,7 +122,7 @@ def live(seed: int, days: float, *, without: Collection[str] = (), keeps_trace: 
     lives: list[_Life] = []
 
     async def main(clocks: VirtualClocks) -> str:
-        life = _Life(seed, days, weights, chance, clocks, without, keeps_trace=keeps_trace)
+        life = _Life(seed, days, weights, chance, clocks, without, recording, keeps_trace=keeps_trace)
         lives.append(life)
         return await life.run()
 
@@ -164,6 +173,7 @@ class _Life:
         chance: random.Random,
         clocks: VirtualClocks,
         without: Collection[str],
+        recording: Recording | None,
         *,
         keeps_trace: bool,
     ) -> None:
@@ -171,6 +181,7 @@ class _Life:
         self._days = days
         self._weights = weights
         self._clocks = clocks
+        self._recording = recording
         self.trace = Trace(clocks.monotonic_s, keeps=keeps_trace)
         left_out = f" without {', '.join(sorted(without))}" if without else ""
         self.trace.add(f"life {seed} of {days!r} days{left_out} {weights}")
@@ -263,13 +274,15 @@ class _Life:
                 await asyncio.wait({acting}, timeout=min(LOOK_S, left_s))
                 if acting.done():
                     acting.result()
-                self._look()
+                await self._look()
         finally:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
         await self._hosts.settle()
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
+        if self._recording is not None:
+            await self._recording.add(self._hosts.host, self._clocks.monotonic_s())
         self._hosts.check()
         self.laws.check()
         if self.served is not None:
@@ -286,7 +299,7 @@ class _Life:
         while self._clocks.monotonic_s() < ends_s:
             await asyncio.sleep(LOOK_S)
             self.world.collect_once()
-            self._look()
+            await self._look()
         at_rest.check_totals(self._hosts.host)
         at_rest.check_nobody_waits_for_room_that_is_there(self._hosts.host, self._server)
         self.laws.check_conditions()
@@ -298,7 +311,7 @@ class _Life:
         at_rest.check_totals(self._hosts.host)
         self.world.delete_everything()
         await asyncio.sleep(SETTLES_S)
-        self._look()
+        await self._look()
         at_rest.check_emptied(self._hosts.host, self._hosts.ledger)
         if self.served is not None:
             self.served.check_at_rest()
@@ -310,7 +323,7 @@ class _Life:
             await asyncio.sleep(LOOK_S)
             self.world.collect_once()
             self.world.complete_gangs()
-            self._look()
+            await self._look()
         if account.unbound:
             why = "; ".join(f"{count}: {reason}" for reason, count in account.reasons())
             names = ", ".join(sorted(account.unbound))
@@ -319,7 +332,7 @@ class _Life:
                 f" ({why})"
             )
         await asyncio.sleep(SETTLES_S)
-        self._look()
+        await self._look()
 
     def _options(self) -> HostOptions:
         return HostOptions(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -34,11 +35,11 @@ _OWN: Final = ("", "none", "same-origin")
 
 
 class LoopbackServer:
-    """The server. `answers`: the handler of the paths below `/berth/v1/`."""
+    """The server. `answers`: the handler of the paths below `/berth/v1/`. `scripts`: see `Ui`."""
 
-    def __init__(self, answers: Handler) -> None:
+    def __init__(self, answers: Handler, scripts: Mapping[str, bytes] | None = None) -> None:
         self._answers = answers
-        self._ui = Ui()
+        self._ui = Ui(scripts)
         metrics = ConnectionMetrics()
         limits = limits_within(descriptor_limit())
         self._door = FrontDoor(self._handle, Connections(_PORT, metrics, limits), metrics)

@@ -221,11 +221,12 @@ QUEUE_LIMIT: Final = 500
 """The number of pods that `/berth/v1/queue` lists without a parameter `limit`."""
 QUEUE_MOST: Final = 10_000
 """The most pods that one answer lists."""
-_LISTS: Final = {
+LISTS: Final = {
     f"{PREFIX}queue": Listed("pods", "uid"),
     f"{PREFIX}nodes": Listed("nodes", 0),
     f"{PREFIX}{_GROUPS}": Listed("groups", "key"),
 }
+"""The list of each answer that has one, by path."""
 
 
 class ReportsShadow(Protocol):
@@ -315,7 +316,7 @@ class Answers:
     def __init__(self, process: AnsweringProcess, period_s: float = PERIOD_S) -> None:
         """Create the handler. `period_s`: seconds between two looks of a watch."""
         self._process = process
-        self.watches = Watches(self._value, _LISTS, period_s)
+        self.watches = Watches(self._value, LISTS, period_s)
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request; with `watch=true` as a stream."""

@@ -5,6 +5,8 @@ The browser may load nothing from elsewhere: the Content-Security-Policy allows 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import Final
 
@@ -32,7 +34,8 @@ HEADERS: Final = {
 class Ui:
     """The handler of `/ui` and of all paths below it. The files are read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, scripts: Mapping[str, bytes] | None = None) -> None:
+        """`scripts`: modules that the page loads beside its own, by file name."""
         self._files = {
             f"{PREFIX}{item.name}": Answer(
                 item.read_bytes(), _TYPES[item.name.rpartition(".")[2]], headers=HEADERS
@@ -40,7 +43,12 @@ class Ui:
             for item in (resources.files("berth_host") / "ui").iterdir()
             if item.name.rpartition(".")[2] in _TYPES
         }
-        self._files[PREFIX] = self._files[f"{PREFIX}index.html"]
+        page = self._files[f"{PREFIX}index.html"]
+        for name, script in (scripts or {}).items():
+            self._files[f"{PREFIX}{name}"] = Answer(script, _TYPES["js"], headers=HEADERS)
+            tag = f'<script type="module" src="{name}"></script>\n</head>'
+            page = replace(page, body=page.body.replace(b"</head>", tag.encode()))
+        self._files[PREFIX] = self._files[f"{PREFIX}index.html"] = page
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request; `/ui` leads to `/ui/`."""

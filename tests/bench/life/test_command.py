@@ -117,6 +117,8 @@ def test_broken_life_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--trace", "f", "--until-failure"), "--trace is for one life"),
         (("--replay", "f", "--seed", "1"), "leave out --seed"),
         (("--replay", "f", "--until-failure"), "leave out --until-failure"),
+        (("--replay", "f", "--watch"), "leave out --watch"),
+        (("--watch", "--lives", "2"), "--watch is for one life"),
     ],
 )
 def test_options_that_contradict_are_refused(arguments: tuple[str, ...], said: str) -> None:

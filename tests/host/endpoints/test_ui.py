@@ -14,6 +14,7 @@ from berth_host.config.loading import default_configuration
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.options import ServingOptions
 from berth_host.endpoints.request_response import Answer, Request, as_json
+from berth_host.endpoints.ui import Ui
 from berth_host.errors.endpoints import EndpointError
 from berth_host.model.user import User
 from support.serving import FakeProcess, FakeSettings, KnownUsers, Served, served
@@ -149,3 +150,15 @@ async def test_port_that_is_in_use_is_named_with_the_cure(loopback: LoopbackServ
 
     with pytest.raises(EndpointError, match=rf"127.0.0.1:{loopback.port}: the port is in use; choose"):
         await LoopbackServer(answers).start(loopback.port)
+
+
+async def test_page_loads_further_modules_where_a_program_gives_some() -> None:
+    script = b"export {};\n"
+    ui, plain = Ui({"more.js": script}), Ui()
+    page = await ui.answer(Request(method="GET", path="/ui/"))
+    assert page.body.count(b'<script type="module" src="more.js"></script>\n</head>') == 1
+    assert (await ui.answer(Request(method="GET", path="/ui/index.html"))).body == page.body
+    module = await ui.answer(Request(method="GET", path="/ui/more.js"))
+    assert (module.body, module.content_type) == (script, "text/javascript; charset=utf-8")
+    assert b"more.js" not in (await plain.answer(Request(method="GET", path="/ui/"))).body
+    assert (await plain.answer(Request(method="GET", path="/ui/more.js"))).status == 404

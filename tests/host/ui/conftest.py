@@ -1,25 +1,5 @@
-"""A headless Chromium for the tests of the page: one per process of the tests, a new window for each test."""
+"""The fixtures of the page's tests."""
 
-from __future__ import annotations
+from support.browsers import browser, page
 
-import os
-from collections.abc import AsyncIterator, Iterator
-
-import pytest
-import pytest_asyncio
-from berth_bench.ui.chromium import INSTALL, Page, chromium, opened, program
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[str]:
-    if program() is None:
-        assert not os.environ.get("CI"), f"{INSTALL}; CI must run these tests: `make envtest` installs it"
-        pytest.skip(INSTALL)
-    with chromium(shell_first=True) as address:
-        yield address
-
-
-@pytest_asyncio.fixture
-async def page(browser: str) -> AsyncIterator[Page]:
-    async with opened(browser) as page:
-        yield page
+__all__ = ["browser", "page"]
