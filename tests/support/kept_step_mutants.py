@@ -16,8 +16,9 @@ from support.kept_world import KeptMachine
 def the_step_outlives_the_nodes(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
     """PreScore is not asked again although a Node object changed."""
 
-    def holds(self: Any, cycle: Any, pre_scored: Any) -> bool:
-        return bool(cycle.skip_filter == self._skip_filter and cycle.skip == self._skip)
+    def holds(self: Any, cycle: Any, pre_scored: Any, roles: Any) -> bool:
+        same = cycle.skip_filter == self._skip_filter and cycle.skip == self._skip
+        return bool(same and roles is self._roles)
 
     patch.setattr(one_step.OneStep, "holds", holds)
 
@@ -25,8 +26,9 @@ def the_step_outlives_the_nodes(patch: pytest.MonkeyPatch, world: KeptMachine) -
 def the_step_has_the_filters_of_another_pod(patch: pytest.MonkeyPatch, world: KeptMachine) -> None:
     """A plugin that skipped Filter for an equal pod, and not for this one, is not asked."""
 
-    def holds(self: Any, cycle: Any, pre_scored: Any) -> bool:
-        return pre_scored is self._pre_scored and cycle.skip == self._skip
+    def holds(self: Any, cycle: Any, pre_scored: Any, roles: Any) -> bool:
+        same = pre_scored is self._pre_scored and roles is self._roles
+        return same and cycle.skip == self._skip
 
     patch.setattr(one_step.OneStep, "holds", holds)
 

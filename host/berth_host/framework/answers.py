@@ -51,6 +51,10 @@ class OneStep(Protocol):
         """The plugins that skip Score."""
         ...
 
+    def scores_with(self, pre_score: Clients, score: tuple[WeightedPlugin, ...]) -> bool:
+        """Return True if these are the plugins of PreScore and Score."""
+        ...
+
     async def filter(self, cycle: Cycle, statuses: NodeStatuses, rows: Rows) -> Rows:
         """Run Filter without nominated pods, as `Answers.filter` does."""
         ...

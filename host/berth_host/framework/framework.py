@@ -72,7 +72,8 @@ class Framework:
         self._pre_bind = pre_bind
         self._asked = Asked(plugins)
         self._score = tuple(plugins.get(ExtensionPoint.SCORE, ()))
-        self._may_step = self._asked.asks_all(*_STEPPED)
+        self._asks_all = self._asked.asks_all(*_STEPPED)
+        """True if the same plugins judge all equal pods: none of them is served, and none has a scope."""
         self._score_sometimes = tuple(
             plugin for plugin in self._score if not plugin.client.always_asked_at(ExtensionPoint.SCORE)
         )
@@ -188,7 +189,7 @@ class Framework:
         """
         started_s = instant_s()
         step = self._filter_step(cycle, nominated)
-        if step is not None:
+        if step is not None and (self._asks_all or step.filters == self.filters_of(cycle)):
             clients = step.filters
             passed = await step.filter(cycle, statuses, rows)
         else:
@@ -204,7 +205,7 @@ class Framework:
 
     def _filter_step(self, cycle: Cycle, nominated: NominatedPods) -> OneStep | None:
         # With nominated pods there are two passes.
-        return self._answers.one_step(cycle) if self._may_step and not nominated else None
+        return None if nominated else self._answers.one_step(cycle)
 
     def filters_of(self, cycle: Cycle) -> tuple[PluginClient, ...]:
         """Return the Filter plugins that judge the cycle's pod, in order."""
@@ -289,12 +290,12 @@ class Framework:
         """
         started_s = instant_s()
         times = self._times
-        step = self._answers.one_step(cycle) if self._may_step else None
-        table: ScoreTable | Status | None = None if step is None else await step.score(cycle, nodes)
-        if step is not None and table is not None:
-            cycle.is_short = True
-            pre_score = step.pre_score
-        else:
+        step = self._answers.one_step(cycle)
+        table: ScoreTable | Status | None = None
+        if step is not None and (self._asks_all or step.scores_with(*self._scoring(cycle))):
+            table, pre_score = await step.score(cycle, nodes), step.pre_score
+            cycle.is_short = table is not None
+        if table is None:
             pre_score, score = self._scoring(cycle)
             table = await self._answers.score(pre_score, score, cycle, nodes)
         times.at[ExtensionPoint.PRE_SCORE][Code.SUCCESS].observe(cycle.pre_scored_s - started_s)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from berth_host.attempt.cycle import Cycle
 from berth_host.framework.framework import Framework
+from berth_host.framework.kept.one_step import OneStep
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NodeColumn, NodeMode, Plugin, ScoreNormalization
 from berth_sdk.handle import Handle
@@ -254,6 +255,25 @@ async def test_pod_of_a_known_kind_costs_no_call(served: Any, cls: type[Marks]) 
         assert cls.asked == []
         assert {world.node_of(f"any-{n}") for n in range(5)} == {"c" if cls is ByName else "b"}
         assert {world.node_of(f"strict-{n}") for n in range(5)} == {"c"}
+
+
+@pytest.mark.parametrize("cls", [Marks, DeclaresColumns], ids=lambda cls: cls.__name__)
+async def test_pods_of_a_known_kind_take_filter_and_score_in_one_step(
+    served: Any, cls: type[Marks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score, steps = OneStep.score, 0
+
+    async def scored(self: OneStep, cycle: Cycle, nodes: NodeTable) -> Any:
+        nonlocal steps
+        steps += 1
+        return await score(self, cycle, nodes)
+
+    monkeypatch.setattr(OneStep, "score", scored)
+    async with served(cls).world(_nodes()) as world:
+        for number in range(6):
+            await _place(world, pod(f"any-{number}"))
+        # The plugins are asked about the first two pods, of which the second makes the step.
+        assert steps == 4
 
 
 async def test_class_that_signs_by_code_is_asked_about_each_pod(served: Any) -> None:

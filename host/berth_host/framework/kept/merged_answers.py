@@ -59,7 +59,7 @@ class AnswersAboutNodes:
     def step_for(self, cycle: Cycle) -> OneStep | None:
         """Return the one step that takes the cycle's pod through Filter, or Score; None: there is none."""
         step = self._step
-        return step if step is not None and step.holds(cycle, self.pre_scored) else None
+        return step if step is not None and step.holds(cycle, self.pre_scored, self.roles) else None
 
     def note_step(self, cycle: Cycle, filters: Clients) -> None:
         """Make the one step for the next equal pod, if the cycle's pod had nothing to ask but moved rows.

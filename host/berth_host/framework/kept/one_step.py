@@ -20,7 +20,7 @@ from berth_host.attempt.cycle import Cycle
 from berth_host.framework.filtering import Rows
 from berth_host.framework.kept.merged_scores import MergedScores
 from berth_host.framework.kept.merged_verdicts import MergedVerdicts
-from berth_host.framework.score_table import PluginScores, ScoreTable
+from berth_host.framework.score_table import PluginScores, ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ScoreRoles, in_configured_order
 from berth_host.metrics.series import instant_s
 from berth_host.model.node_statuses import NodeStatuses
@@ -92,16 +92,22 @@ class OneStep:
         self._count = 0
         self._plugins: list[PluginScores] = []
 
-    def holds(self, cycle: Cycle, pre_scored: Skips | None) -> bool:
+    def holds(self, cycle: Cycle, pre_scored: Skips | None, roles: ScoreRoles | None) -> bool:
         """Return True if PreFilter left the same plugins in, and PreScore would skip the same.
 
-        `pre_scored`: what is kept now about PreScore; None after a Node object changed.
+        `pre_scored`: what is kept now about PreScore; None after a Node object changed. `roles`: those of the
+        latest equal pod, to which the kept scores belong.
         """
         return (
             pre_scored is self._pre_scored
+            and roles is self._roles
             and cycle.skip_filter == self._skip_filter
             and cycle.skip == self._skip
         )
+
+    def scores_with(self, pre_score: Clients, score: Sequence[WeightedPlugin]) -> bool:
+        """Return True if these are the plugins of PreScore and Score."""
+        return self.pre_score == pre_score and self._roles.score == score
 
     async def filter(self, cycle: Cycle, statuses: NodeStatuses, rows: Rows) -> Rows:
         """Run Filter without nominated pods; see `Answers`."""

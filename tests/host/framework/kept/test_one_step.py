@@ -3,31 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from berth_host.app.alone import FrameworkAlone
+from berth_host.config.configuration import LoadedConfiguration
+from berth_host.config.loading import load_configuration
 from berth_host.cycle.attempt import ScheduleResult, SearchStart
 from berth_host.cycle.chooser import SeededChooser
 from berth_host.cycle.schedule_one import Algorithm
+from berth_host.framework.kept.merged_answers import MergedAnswers
 from berth_host.framework.kept.one_step import OneStep, Skips, nobody_else_scores
 from berth_host.framework.score_table import ScoreTable, WeightedPlugin
 from berth_host.framework.scoring import ScoreRoles
+from berth_host.plugins.registry import ClassRegistry
+from berth_sdk.cycle_state import CycleState
+from berth_sdk.extension_points import DependsOn, Plugin
+from berth_sdk.node import Node
 from berth_sdk.pod import Pod
+from berth_sdk.status import Status
 from berth_sdk.testing import make_node, make_pod
 from support.asking import NO_HANDLE
 from support.by_pods import ByPods
 from support.frameworks import local_client
+from support.hosts import enabling
+
+
+class LastNodes(Plugin):
+    """Keeps pods off the first node, and prefers the others by their names."""
+
+    depends_on = DependsOn.NODE
+    sign_fields = ()
+
+    def filter(self, state: CycleState, pod: Pod, node: Node) -> Status | None:
+        """By the name."""
+        return Status.unschedulable("the first one") if node.name == "n0" else None
+
+    def score(self, state: CycleState, pod: Pod, node: Node) -> int:
+        """By the name."""
+        return 15 * int(node.name[1:])
+
+
+PLUGINS = {"LastNodes": LastNodes}
+SCOPED = enabling(
+    ["LastNodes"],
+    "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\nplugins:\n"
+    f"- name: LastNodes\n  inProcess: {__name__}:LastNodes\n"
+    "  scope: {podSelector: {matchLabels: {last: please}}}\n",
+)
 
 
 class Cluster:
     """Six nodes with the default plugins."""
 
-    def __init__(self, *, keep_answers: bool = True) -> None:
-        self.alone = FrameworkAlone(keep_answers=keep_answers)
+    def __init__(
+        self, configuration: LoadedConfiguration | None = None, *, keep_answers: bool = True
+    ) -> None:
+        self.alone = FrameworkAlone(configuration, plugins=PLUGINS, keep_answers=keep_answers)
         for number in range(6):
             self.alone.add_node(make_node(f"n{number}", cpu=4, memory="8Gi", pods=9))
         self.algorithm = Algorithm(self.alone.framework, SeededChooser(7))
@@ -42,7 +79,7 @@ class Cluster:
         return result
 
     async def _choose(self, pod: Pod) -> ScheduleResult:
-        cycle = self.alone.cycle(pod)
+        cycle = self.cycle = self.alone.cycle(pod)
         found = await self.algorithm.find_feasible(cycle, SearchStart())
         assert found.is_success
         result = await self.algorithm.prioritize(cycle)
@@ -86,6 +123,37 @@ def test_pods_of_two_kinds_are_placed_as_without_kept_answers(steps: Counter[str
         assert by_plugin(one.scores) == by_plugin(other.scores)
     # Two pods of each kind are asked about first, and the third makes the step.
     assert steps == {"Filter": 16, "Score": 16}
+
+
+def test_pods_inside_and_outside_a_scope_are_placed_as_without_kept_answers(steps: Counter[str]) -> None:
+    configuration = load_configuration(SCOPED, source="test", registered=ClassRegistry(PLUGINS).points())
+    kinds = (make_pod("any", cpu="100m"), make_pod("last", cpu="100m", labels={"last": "please"}))
+    kept, asked = Cluster(configuration), Cluster(configuration, keep_answers=False)
+    draw = random.Random(5)
+    inside = [draw.random() < 0.5 for _ in range(50)]
+    for number in inside:
+        one, other = kept.place(kinds[number]), asked.place(kinds[number])
+        assert (one.node_name, one.tied.names) == (other.node_name, other.tied.names)
+        assert one.scores is not None
+        assert other.scores is not None
+        assert by_plugin(one.scores) == by_plugin(other.scores)
+    # The step of the pod before is used for a pod of the same kind, and for no other.
+    assert 0 < steps["Score"] <= sum(one is other for one, other in pairwise(inside))
+
+
+def test_the_step_ends_with_the_scores_that_it_reads() -> None:
+    cluster = Cluster()
+    for _ in range(4):
+        cluster.place(make_pod("p", cpu="100m"))
+    kept = cluster.cycle.kept
+    assert kept is not None
+    known = kept.known
+    assert isinstance(known, MergedAnswers)
+    assert known.step_for(cluster.cycle) is not None
+    assert known.roles is not None
+    # A pod for which other plugins score has made the kept scores its own.
+    known.roles = replace(known.roles)
+    assert known.step_for(cluster.cycle) is None
 
 
 def test_the_step_ends_when_a_node_object_changes(steps: Counter[str]) -> None:
