@@ -50,7 +50,7 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     metavar="KIND[,KIND]",
     default="",
     help="Leave out kinds of acts: pods, gang, leave, node, taint, resize, devices, budget, quota, cut,"
-    " restart, plugin.",
+    " restart, reload, plugin.",
 )
 @click.option("--trace", metavar="FILE", type=_PATH, help="Write the trace of one life into this file.")
 @click.option(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from berth_host.config.configuration import LoadedConfiguration
@@ -19,6 +20,7 @@ kind: KubeSchedulerConfiguration
 profiles:
 - plugins:
     multiPoint: {{enabled: [{names}]}}
+    score: {{disabled: [{less}]}}
   pluginConfig:
   - name: VolumeBinding
     args: {{bindTimeoutSeconds: 60}}
@@ -30,16 +32,39 @@ kind: BerthConfiguration
 plugins:
 - name: {GUARD}
   endpoint: {ENDPOINT}
+  points:
+    filter: {{{{deadline: {{deadline_ms}}ms}}}}
+    score: {{{{policy: {{policy}}}}}}
 """
+_SCORES: Final = ("ImageLocality", "NodeResourcesBalancedAllocation")
+_DEADLINES_MS: Final = (100, 250, 1000)
+_POLICIES: Final = ("Neutral", "Fail")
 
 
-def configuration(plugins: Mapping[str, type], *, has_guard: bool) -> LoadedConfiguration:
-    """Return the configuration of a host. `plugins`: the classes in process, by name."""
+def configuration(
+    plugins: Mapping[str, type], chance: random.Random | None = None, *, has_guard: bool
+) -> LoadedConfiguration:
+    """Return the configuration of a host. `plugins`: the classes in process, by name.
+
+    `chance`: draws the order of the plugins, the scores that are off, and how long and in which way the host
+    waits for the guard, which stays required; None: nothing is drawn.
+    """
     names = [*plugins, *([GUARD] if has_guard else ())]
-    text = _PROFILE.format(names=", ".join(f"{{name: {name}}}" for name in names))
+    less: list[str] = []
+    deadline_ms, policy = 250, "Neutral"
+    if chance is not None:
+        chance.shuffle(names)
+        less = [name for name in _SCORES if chance.random() < 0.5]
+        deadline_ms, policy = chance.choice(_DEADLINES_MS), chance.choice(_POLICIES)
+    text = _PROFILE.format(names=_listed(names), less=_listed(less))
+    served = _SERVED.format(deadline_ms=deadline_ms, policy=policy)
     return load_configuration(
-        text + (_SERVED if has_guard else ""),
+        text + (served if has_guard else ""),
         source="life.yaml",
         registered=ClassRegistry(dict(plugins)).points(),
         feature_gates=GATES,
     )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"{{name: {name}}}" for name in names)

@@ -11,7 +11,7 @@ from berth_host.app import Host
 
 from berth_bench.life.plugins import Ledger
 
-KINDS: Final = ("cut", "restart")
+KINDS: Final = ("cut", "restart", "reload")
 """The kinds of acts of hosts."""
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from berth_host.app import HostOptions
 from berth_host.attach import dialing
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.chooser import SeededChooser
 from berth_sdk import chance as process_chance
 from berth_sim.cluster.admission.gatekeeping import Gatekeeping
@@ -216,7 +217,7 @@ class _Life:
             hosts_chance,
             self.trace,
             self.laws,
-            configuration(self._plugins, has_guard=self.served is not None),
+            self._configuration,
             self._options,
             ledgers,
             clocks,
@@ -333,6 +334,9 @@ class _Life:
             )
         await asyncio.sleep(SETTLES_S)
         await self._look()
+
+    def _configuration(self, chance: random.Random | None) -> LoadedConfiguration:
+        return configuration(self._plugins, chance, has_guard=self.served is not None)
 
     def _options(self) -> HostOptions:
         return HostOptions(

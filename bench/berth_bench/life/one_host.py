@@ -1,17 +1,21 @@
 """`OneHost`: the only host of a life, on a port that fails call by call (`FaultyCluster`).
 
 The host ends now and then, and the next one begins: as at a regular stop, or as after the loss of its Lease.
+It also reloads its configuration.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
 
 from berth_host.app import Host, HostOptions
+from berth_host.app.reload import reload
 from berth_host.config.configuration import LoadedConfiguration
+from berth_host.errors.cluster import ClusterError
+from berth_host.errors.plugins import PluginError, PluginLoadError
 from berth_host.model.clock import Clock
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.cluster.server import ApiServer
@@ -24,6 +28,8 @@ from berth_bench.life.trace import Trace
 from berth_bench.life.weights import Weights
 
 _CUT_LEAST_S: Final = 0.5
+Configurations: TypeAlias = Callable[[random.Random | None], LoadedConfiguration]
+"""Returns a drawn configuration; without a generator, the first one."""
 
 
 class OneHost:
@@ -36,23 +42,27 @@ class OneHost:
         chance: random.Random,
         trace: Trace,
         laws: Laws,
-        configuration: LoadedConfiguration,
+        configuration: Configurations,
         options: Callable[[], HostOptions],
         ledgers: Sequence[Ledger],
         clock: Clock,
     ) -> None:
-        """`options`: makes those of a host. `ledgers`: of their plugins, the newest last."""
+        """Make the first host. `configuration`: see Configurations. `options`: makes those of a host. `ledgers`:
+        of their plugins, the newest last.
+        """
         self._server = server
         self._weights = weights
         self._chance = chance
         self._trace = trace
         self._laws = laws
-        self._configuration = configuration
+        self._drawn = configuration
+        self._configuration = configuration(None)
+        self._changing = asyncio.Lock()
         self._options = options
         self._ledgers = ledgers
         self._clock = clock
         self._port, self.host = self._new_host()
-        self._replacing: asyncio.Future[None] | None = None
+        self._changes: list[asyncio.Future[None]] = []
 
     @property
     def ledger(self) -> Ledger:
@@ -60,11 +70,15 @@ class OneHost:
         return self._ledgers[-1]
 
     def acts(self) -> Sequence[Act]:
-        """Return the cuts and the restarts, as the weights have them."""
+        """Return the cuts, the restarts and the reloads, as the weights have them."""
         weights = self._weights
+        cuts = (Act("cut", weights.cut_gap_s, self._cut),) if weights.cut_s else ()
+        if weights.is_calm:
+            return cuts
         return (
-            *((Act("cut", weights.cut_gap_s, self._cut),) if weights.cut_s else ()),
-            *(() if weights.is_calm else (Act("restart", weights.restart_gap_s, self._host_ends),)),
+            *cuts,
+            Act("restart", weights.restart_gap_s, self._host_ends),
+            Act("reload", weights.reload_gap_s, self._reload),
         )
 
     async def start(self) -> None:
@@ -80,10 +94,10 @@ class OneHost:
         self._port.behave()
 
     async def settle(self) -> None:
-        """Wait for the end of a restart."""
-        if self._replacing is not None:
-            self._port.behave()
-            await self._replacing
+        """Wait for the end of restarts and reloads."""
+        self._port.behave()
+        for change in list(self._changes):
+            await change
 
     async def stop(self) -> None:
         """Stop the host."""
@@ -105,10 +119,35 @@ class OneHost:
     async def _host_ends(self, chance: random.Random) -> None:
         loses_lead = chance.random() < 0.5
         self._trace.add("host loses the lead" if loses_lead else "host stops")
-        # The next host starts also if the world ends meanwhile.
-        self._replacing = asyncio.ensure_future(self._replace(loses_lead))
-        await asyncio.shield(self._replacing)
+        await self._change(self._replace(loses_lead))
         self._trace.add("host began")
+
+    async def _reload(self, chance: random.Random) -> None:
+        self._trace.add("host reloads")
+        await self._change(self._reloaded(self._drawn(chance)))
+        self._trace.add("host reloaded")
+
+    async def _change(self, change: Coroutine[Any, Any, None]) -> None:
+        """Run a change of the host, one after the other, to its end: also if the world ends meanwhile."""
+
+        async def in_turn() -> None:
+            async with self._changing:
+                await change
+
+        changing = asyncio.ensure_future(in_turn())
+        self._changes.append(changing)
+        await asyncio.shield(changing)
+        self._changes.remove(changing)
+
+    async def _reloaded(self, configuration: LoadedConfiguration) -> None:
+        """Put a host with another configuration in the place of the host."""
+        try:
+            self.host = await reload(self.host, configuration)
+        except (PluginLoadError, PluginError, ClusterError) as err:
+            # The host before goes on, as it does for an operator.
+            self._trace.add(f"reload refused: {err}")
+            return
+        self._configuration = configuration
 
     async def _replace(self, loses_lead: bool) -> None:
         """Stop the host, or let it lose the lead; start the next one."""

@@ -13,7 +13,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import Plugin
 from berth_sdk.handle import Handle
 from berth_sdk.pod import Pod
-from berth_sdk.results import PatchResult, PermitResult, PreBindResult
+from berth_sdk.results import LiveReservation, PatchResult, PermitResult, PreBindResult
 from berth_sdk.status import SUCCESS, Status
 
 KEEPER: Final = "LifeKeeper"
@@ -60,6 +60,12 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
                 self._ledger.broken.append(f"Reserve of {pod.key} twice, without Unreserve")
             self._ledger.held[pod.uid] = pod.key
             return fails()
+
+        def reconcile(self, live: Sequence[LiveReservation]) -> None:
+            """Take up the reservations of the host before, after a reload."""
+            for one in live:
+                self._ledger.held[one.pod.uid] = one.pod.key
+                self._ledger.permitted.add(one.pod.uid)
 
         def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult | Status:
             """Allow the pods that are held. Hold some pods, for 10 s or until the next pod comes."""

@@ -53,6 +53,7 @@ class Weights:
     cut_gap_s: float
     cut_s: float
     restart_gap_s: float
+    reload_gap_s: float
     faults: Faults
     plugin_errors: float
     thread_s: float
@@ -94,6 +95,7 @@ class Weights:
             cut_gap_s=gap_s(900.0, 150.0),
             cut_s=60.0 * storm * chance.random(),
             restart_gap_s=gap_s(3000.0, 300.0),
+            reload_gap_s=gap_s(3000.0, 400.0),
             faults=Faults(
                 turns=chance.randint(0, 5),
                 delay_s=chance.choice((0.0, 0.01, 0.2)) + 2.0 * storm * chance.random(),

@@ -39,7 +39,7 @@ def lived(main: Callable[[Hosts, ApiServer, Trace], Coroutine[Any, Any, None]]) 
             random.Random(1),
             trace,
             laws,
-            load_configuration(CONFIGURATION, source="none"),
+            lambda chance: load_configuration(CONFIGURATION, source="none"),
             lambda: HostOptions(clock=clocks),
             [],
             clocks,
@@ -91,3 +91,20 @@ def test_no_pod_is_bound_while_the_api_server_is_away() -> None:
 
     lines = lived(main)
     assert lines.index("server away") < lines.index("server back")
+
+
+def test_host_of_another_configuration_goes_on_after_a_reload() -> None:
+    async def main(hosts: Hosts, server: ApiServer, trace: Trace) -> None:
+        before = hosts.host
+        server.create(pod("first", "1"))
+        await asyncio.sleep(5)
+        reloading = asyncio.create_task(act_of(hosts, "reload")(random.Random(0)))
+        await asyncio.sleep(0)
+        reloading.cancel()  # the world ends
+        await hosts.settle()
+        assert hosts.host is not before
+        server.create(pod("second", "1"))
+        await asyncio.sleep(5)
+        assert [one.get("spec.nodeName") for one in server.list("pods")] == ["n1", "n1"]
+
+    assert "host reloads" in lived(main)

@@ -13,6 +13,7 @@ from berth_sdk.cycle_state import CycleState
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
+from berth_sdk.results import LiveReservation
 from berth_sdk.status import Code
 
 WEB = Pod.from_object(
@@ -100,3 +101,10 @@ def test_share_of_calls_fails() -> None:
     plugin, _ = made(0.5)
     codes = [plugin.pre_bind(STATE, WEB, "n1", ()).status.code for _ in range(200)]
     assert 60 < codes.count(Code.ERROR) < 140
+
+
+def test_reservations_of_the_host_before_are_taken_up_after_a_reload() -> None:
+    plugin, ledger = made()
+    plugin.reconcile([LiveReservation(state=STATE, pod=WEB, node_name="n1")])
+    plugin.post_bind(STATE, WEB, "n1")
+    assert (ledger.held, ledger.broken) == ({}, [])
