@@ -47,8 +47,8 @@ class OneHost:
         ledgers: Sequence[Ledger],
         clock: Clock,
     ) -> None:
-        """Make the first host. `configuration`: see Configurations. `options`: makes those of a host. `ledgers`:
-        of their plugins, the newest last.
+        """Make the first host. `configuration`: see Configurations. `options`: makes those of a host.
+        `ledgers`: of their plugins, the newest last.
         """
         self._server = server
         self._weights = weights
