@@ -166,6 +166,7 @@ class Gates:
             question = status = None
             if not answered.closed or info.uid not in answered.closed:
                 answer = self._run(info, entity, answered, open_ones, answers)
+                entity.changed(info)
                 question, status = (answer, None) if isinstance(answer, GateQuestion) else (None, answer)
             if question is not None:
                 questions.append(question)
@@ -288,12 +289,14 @@ class Gates:
             if move.entity is not info:
                 move.entity.gate_as(info)
             if status.code is Code.ERROR:
+                move.entity.changed(info)
                 move.failed = True
                 return None
             move.answered = replace(move.answered, closed=move.answered.closed | {uid})
         else:
             info.passed_gate(question.plugin, status)
             move.answered = replace(move.answered, passed=move.answered.passed | {(uid, question.plugin)})
+        move.entity.changed(info)
         del self._awaited[uid], move.questions[uid]
         if move.questions:
             return None

@@ -175,8 +175,9 @@ class GroupEntries:
         if entity is None or isinstance(place, Aside):
             held.info.replace_pod(pod)
             return
+        before = member_order(held.info)
         self._places.replace_pod(place, entity, held.info, pod)
-        if isinstance(entity, QueuedGroupInfo):
+        if isinstance(entity, QueuedGroupInfo) and member_order(held.info) != before:
             entity.sort()
 
     def _put_back(

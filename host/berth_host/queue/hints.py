@@ -7,7 +7,7 @@ isEntityWorthRequeuing, determineSchedulingHintForInFlightPod), v1.37.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from berth_sdk.pod import Pod
@@ -18,6 +18,7 @@ from berth_host.queue.events import PluginRequest, QueueEvent
 from berth_host.queue.in_flight import Remembered
 from berth_host.queue.interfaces import DEFERRED, HintQuestion, HintVerdict, QueueSeams
 from berth_host.queue.pool import Alike, Interest, Wanted
+from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration, RegistrationIndex
 
@@ -93,10 +94,9 @@ class Hints:
         if is_change and entity.is_group and self._seams.rules.judges_group_trees:
             return self._judge_group(entity, event)
         best = Strategy.SKIP
-        known: dict[Hashable, Strategy] = {}
-        for info in entity.pods():
-            if best is Strategy.SKIP or not self._decided(info, best):
-                best = max(best, self._judge_member(info, event, entity, known))
+        for info in self._members(entity, event):
+            if not self._decided(info, best):
+                best = max(best, self._judge_pod(info, event, entity.uid))
         return best
 
     def _judge_group(self, entity: QueuedEntity, event: Remembered) -> Strategy:
@@ -104,51 +104,31 @@ class Hints:
         it have no plugin on record, and do not requeue the group.
         """
         best = Strategy.SKIP
-        known: dict[Hashable, Strategy] = {}
         is_gated = is_unjudged = False
-        for info in entity.pods():
+        for info in self._members(entity, event):
             is_gated |= info.is_gated
             if entity.is_gated and not info.rejecting:
                 is_unjudged = True
-            elif best is Strategy.SKIP or not self._decided(info, best):
-                best = max(best, self._judge_member(info, event, entity, known))
+            elif not self._decided(info, best):
+                best = max(best, self._judge_pod(info, event, entity.uid))
         if entity.is_gated and is_unjudged and not is_gated:
             # The member with the closed gate has left the group.
             return max(best, Strategy.AFTER_BACKOFF)
         return best
 
-    def _judge_member(
-        self, info: QueuedPodInfo, event: Remembered, entity: QueuedEntity, known: dict[Hashable, Strategy]
-    ) -> Strategy:
-        """Return the strategy of an event for one pod of an entity. `known`: those of members before it, by
-        what alike members have in common.
+    def _members(self, entity: QueuedEntity, event: Remembered) -> Iterable[QueuedPodInfo]:
+        """Return the pods of an entity to judge: of a group, one of each kind, and the pod that the event is
+        about.
         """
-        if not entity.is_group or isinstance(event, PluginRequest):
-            return self._judge_pod(info, event, entity.uid)
-        alike = self._alike(info, event)
-        if alike is None:
-            return self._judge_pod(info, event, entity.uid)
-        found = known.get(alike)
-        if found is None:
-            found = known[alike] = self._judge_pod(info, event, entity.uid)
-        return found
-
-    def _alike(self, info: QueuedPodInfo, event: QueueEvent) -> Hashable | None:
-        """Return a value that is equal for members with the same strategy; None if a member is judged by
-        itself.
-        """
-        name, plugins = info.pod.scheduler_name, info.rejecting
-        profile = self._seams.profiles.get(name)
-        if profile is None or self._every_plugin or event.is_wildcard or not plugins:
-            return None
         if (
-            not profile.signs.keys() >= plugins
-            or _is_subject(info, event.old)
-            or _is_subject(info, event.new)
+            self._every_plugin
+            or not isinstance(entity, QueuedGroupInfo)
+            or isinstance(event, PluginRequest)
+            or event.is_wildcard
         ):
-            return None
-        signed = [(plugin, info.signed_by(profile.signs[plugin])) for plugin in sorted(plugins)]
-        return name, tuple(signed), frozenset(info.pending_plugins)
+            return entity.pods()
+        subjects = dict.fromkeys(one.uid for one in (event.old, event.new) if isinstance(one, Pod))
+        return entity.kinds(self._seams.profiles).one_of_each(subjects)
 
     def _judge_pod(self, info: QueuedPodInfo, event: Remembered, entity_uid: str) -> Strategy:
         if isinstance(event, PluginRequest):
@@ -261,10 +241,6 @@ class Hints:
         if answer is DEFERRED:
             return HintVerdict.DEFERRED
         return HintVerdict.of(answer)
-
-
-def _is_subject(info: QueuedPodInfo, found: object) -> bool:
-    return isinstance(found, Pod) and found.uid == info.uid
 
 
 def strategy_of(info: QueuedPodInfo, plugin: str) -> Strategy:

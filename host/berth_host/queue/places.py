@@ -189,6 +189,7 @@ class Places:
     def replace_pod(self, place: Place, entity: QueuedEntity, info: QueuedPodInfo, pod: Pod) -> None:
         """Store a new version of a pod of the entity, and sort the entity again; it stays in its place."""
         info.replace_pod(pod)
+        entity.changed(info)
         entity.sort_key = None
         if place is not Place.POOL:
             self.renew_order(entity)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from berth_sdk.pod import Pod
 
 from berth_host.queue.interfaces import QueueProfile
+from berth_host.queue.queued_group import QueuedGroupInfo
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import Registration
 
 _NOBODY: Final = ""  # The index entry of pods without a rejecting plugin.
-_BY_NOBODY: Final = frozenset({_NOBODY})
 _NO_KEYS: Final[Mapping[Hashable, Any]] = MappingProxyType({})
 _UNKEYED: Final = object()  # The key of pods whose keys the plugin does not know.
 
@@ -227,7 +227,11 @@ class UnschedulablePool:
         return self._place_of[info.key]
 
     def _class(self, info: QueuedEntity) -> None:
-        likeness = self._likeness_of(info) if isinstance(info, QueuedPodInfo) else _likeness_of_group(info)
+        likeness = (
+            self._likeness_of(info)
+            if isinstance(info, QueuedPodInfo)
+            else _likeness_of_group(info, self._judged(info))
+        )
         self._likeness[info.key] = likeness
         alike = self._alike.get(likeness)
         if alike is None:
@@ -240,17 +244,21 @@ class UnschedulablePool:
         alike.put(info)
 
     def _index_keys(self, info: QueuedEntity, likeness: _Likeness, alike: Alike) -> None:
-        pods = info.pods()
+        pods = self._judged(info)
         if info.is_group and (info.is_gated or not all(pod.is_rejected for pod in pods)):
             for plugin in likeness.rejected_by:
                 self._groups.setdefault(plugin, {})[likeness] = alike
-        if not any(profile.narrows.keys() & _indexed(likeness) for profile in self._profiles.values()):
-            return
         keys = tuple(dict.fromkeys(key for pod in pods for key in self._keys_of(pod)))
         if keys:
             self._keys[likeness] = keys
         for of, key in keys:
             self._by_key.setdefault(of, {}).setdefault(key, {})[likeness] = alike
+
+    def _judged(self, info: QueuedEntity) -> Sequence[QueuedPodInfo]:
+        """Return the pod, or one member of each kind of a group."""
+        if isinstance(info, QueuedGroupInfo):
+            return list(info.kinds(self._profiles).one_of_each())
+        return info.pods()
 
     def _keys_of(self, info: QueuedPodInfo) -> Iterator[tuple[_Of, Hashable]]:
         """Yield what the plugins that rejected the pod say that it waits for."""
@@ -310,12 +318,8 @@ class UnschedulablePool:
                 del self._by_key[of]
 
 
-def _likeness_of_group(group: QueuedEntity) -> _Likeness:
-    # Each member that arrives brings its group here: no step per member but those in C.
-    rejecting = [info.rejecting for info in group.pods()]
-    rejected_by = set().union(*rejecting)
-    if not all(rejecting):
-        rejected_by.add(_NOBODY)
+def _likeness_of_group(group: QueuedEntity, judged: Iterable[QueuedPodInfo]) -> _Likeness:
+    rejected_by = {plugin for info in judged for plugin in info.rejecting or (_NOBODY,)}
     return _Likeness(
         "", (group.uid,), frozenset(rejected_by), frozenset(), group.gating_plugin, 0, victims_pending=False
     )
@@ -339,5 +343,5 @@ def _drop(index: dict[K, dict[_Likeness, Alike]], key: K, likeness: _Likeness) -
         del index[key]
 
 
-def _indexed(likeness: _Likeness) -> frozenset[str]:
-    return (likeness.rejected_by | likeness.pending_on) or _BY_NOBODY
+def _indexed(likeness: _Likeness) -> Iterable[str]:
+    return (likeness.rejected_by | likeness.pending_on) or (_NOBODY,)

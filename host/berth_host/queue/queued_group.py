@@ -9,7 +9,7 @@ Source: kube-scheduler `framework/types.go` (QueuedPodGroupInfo, PodGroupMemberP
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
@@ -18,6 +18,8 @@ from berth_sdk.pod_group import PodGroup
 from berth_sdk.results import QueuedPod
 
 from berth_host.queue.group_forest import GroupTree
+from berth_host.queue.interfaces import QueueProfile
+from berth_host.queue.member_kinds import MemberKinds
 from berth_host.queue.queued_pod import GATED, QueuedEntity, QueuedPodInfo
 
 
@@ -56,6 +58,9 @@ class QueuedGroupInfo(QueuedEntity):
     group: PodGroup
     members: list[QueuedPodInfo] = field(default_factory=list)
     tree: GroupTree = field(init=False)
+    _kinds: MemberKinds | None = field(default=None, init=False, repr=False)
+    _noted: str = field(default="", init=False, repr=False)
+    """The plugin whose closed gate is the last entry in the history of each member; "" where it is not."""
 
     def __post_init__(self) -> None:
         self.tree = GroupTree(self.group)
@@ -90,16 +95,34 @@ class QueuedGroupInfo(QueuedEntity):
         """Return the records of the members in their order; a live view."""
         return self.members
 
+    def kinds(self, profiles: Mapping[str, QueueProfile]) -> MemberKinds:
+        """Return the members by kind. `profiles`: those of the queue, always the same."""
+        kinds = self._kinds
+        if kinds is None:
+            kinds = self._kinds = MemberKinds(profiles)
+            for info in self.members:
+                kinds.put(info)
+        return kinds
+
+    def changed(self, info: QueuedPodInfo) -> None:
+        """See QueuedEntity."""
+        if self._kinds is not None:
+            self._kinds.put(info)
+
     def add(self, info: QueuedPodInfo) -> None:
         """Add a member at its place in the order."""
         before = self.priority
+        self._noted = ""
         insort(self.members, info, key=member_order)
+        self.changed(info)
         self._priority_was(before)
 
     def remove(self, info: QueuedPodInfo) -> None:
         """Remove a member."""
         before = self.priority
         self.members.remove(info)
+        if self._kinds is not None:
+            self._kinds.remove(info.uid)
         self._priority_was(before)
 
     def sort(self) -> None:
@@ -127,8 +150,11 @@ class QueuedGroupInfo(QueuedEntity):
     def note(self, now_us: int, what: str, about: str) -> None:
         """Add an entry to the history of each member."""
         members = self.members
+        noted, self._noted = self._noted, about if what is GATED else ""
         if what is GATED:
             # A gang is put back for each member that arrives: most members have the entry already.
+            if noted == about:
+                return
             members = [
                 info
                 for info in members

@@ -100,6 +100,10 @@ class QueuedEntity(ABC):
         """Return the record of the pod, or of the members of the group in their order; at least one."""
 
     @abstractmethod
+    def changed(self, info: QueuedPodInfo) -> None:
+        """Take that the pod of one record, its gate or the plugins that rejected it have changed."""
+
+    @abstractmethod
     def count_attempt(self) -> None:
         """Count a pop."""
 
@@ -204,6 +208,9 @@ class QueuedPodInfo(QueuedEntity):
     def pods(self) -> tuple[QueuedPodInfo]:
         """Return this record alone."""
         return (self,)
+
+    def changed(self, info: QueuedPodInfo) -> None:
+        """See QueuedEntity. Has no effect: nothing is kept about a pod alone."""
 
     def count_attempt(self) -> None:
         """Count a pop."""
