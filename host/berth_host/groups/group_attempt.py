@@ -290,6 +290,7 @@ class GroupAttempt(GroupCycle):
         self.outcome = GroupOutcome.ERROR
         """The outcome for the queue, once the cycle has ended."""
         self.members = list(tree.all_members())
+        self._by_uid = {one.queued.uid: one for one in self.members}
         self.tried: Member | None = None
         """The member whose steps are under way."""
         self.tried_placements: dict[str, TriedPlacements] = {}
@@ -361,7 +362,7 @@ class GroupAttempt(GroupCycle):
 
     def member(self, uid: str) -> Member | None:
         """Return the member with this uid."""
-        return next((one for one in self.members if one.queued.uid == uid), None)
+        return self._by_uid.get(uid)
 
     def attempts(self) -> list[Attempt]:
         """Return the attempts of the members that are not in their binding cycle."""

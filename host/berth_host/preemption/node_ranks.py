@@ -16,6 +16,7 @@ from itertools import groupby
 import numpy as np
 from berth_sdk.pod import Pod
 from berth_sdk.tables import NodeTable
+from berth_sdk.tables.node_columns import NodeColumns
 from numpy.typing import NDArray
 
 Cost = tuple[object, ...]
@@ -42,45 +43,67 @@ class NodeRanks:
             for name in dict.fromkeys(pod.node_name for pod in victim.pods):
                 self._on_node.setdefault(name, []).append(number)
         self._condemned: set[int] = set()
-        self._costs: dict[str, Cost] = {}
+        self._columns: NodeColumns | None = None
+        """The nodes that `_codes` is about; None before the first question."""
+        self._codes: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        """By slot: the place of the node's cost in `_costs`."""
+        self._costs: list[Cost] = [()]
+        self._code_of: dict[Cost, int] = {(): 0}
 
     def cheapest(self, nodes: NodeTable, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return those of `rows` (at least one) whose nodes have the lowest rank, in their order."""
-        costs = [self._cost(nodes.name(row)) for row in rows.tolist()]
-        least = min(costs)
-        return rows[[cost == least for cost in costs]]
+        codes = self._codes_at(nodes, rows)
+        least: int = min(np.flatnonzero(np.bincount(codes)).tolist(), key=self._costs.__getitem__)
+        cheapest: NDArray[np.intp] = rows[codes == least]
+        return cheapest
 
     def in_order(self, nodes: NodeTable, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return `rows` with the lowest rank first, in their order where the rank is the same."""
-        costs = [self._cost(nodes.name(row)) for row in rows.tolist()]
-        return rows[sorted(range(len(costs)), key=costs.__getitem__)]
+        by_cost = sorted(range(len(self._costs)), key=self._costs.__getitem__)
+        places = np.empty(len(by_cost), dtype=np.intp)
+        places[by_cost] = np.arange(len(by_cost))
+        return rows[np.argsort(places[self._codes_at(nodes, rows)], kind="stable")]
 
     def condemn(self, node_name: str) -> list[int]:
         """Record that a member takes a node; return the victims that it newly costs, for `pardon`."""
         found = [one for one in self._on_node.get(node_name, ()) if one not in self._condemned]
         self._condemned.update(found)
-        self._forget(found)
+        self._renew(found)
         return found
 
     def pardon(self, victims: Iterable[int]) -> None:
         """Undo a `condemn`, which returned `victims`."""
         found = list(victims)
         self._condemned.difference_update(found)
-        self._forget(found)
+        self._renew(found)
 
-    def _forget(self, victims: Iterable[int]) -> None:
-        for number in victims:
-            for pod in self._victims[number].pods:
-                self._costs.pop(pod.node_name, None)
+    def _codes_at(self, nodes: NodeTable, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        # A gang of thousands asks about thousands of nodes for each member: no step per node.
+        if self._columns is not nodes.columns:
+            self._columns = nodes.columns
+            self._codes = np.zeros(nodes.columns.capacity, dtype=np.intp)
+            self._price(self._on_node)
+        return self._codes[nodes.slots[rows]]
 
-    def _cost(self, node_name: str) -> Cost:
-        cost = self._costs.get(node_name)
-        if cost is None:
-            left = [
-                self._victims[one] for one in self._on_node.get(node_name, ()) if one not in self._condemned
-            ]
-            cost = self._costs[node_name] = cost_of(left)
-        return cost
+    def _renew(self, victims: Iterable[int]) -> None:
+        if self._columns is not None:
+            pods = (pod for number in victims for pod in self._victims[number].pods)
+            self._price(dict.fromkeys(pod.node_name for pod in pods))
+
+    def _price(self, names: Iterable[str]) -> None:
+        """Compute the costs of nodes."""
+        slots = {} if self._columns is None else self._columns.index_of
+        for name in names:
+            slot = slots.get(name)
+            if slot is None:
+                continue
+            left = [self._victims[one] for one in self._on_node[name] if one not in self._condemned]
+            cost = cost_of(left)
+            code = self._code_of.get(cost)
+            if code is None:
+                code = self._code_of[cost] = len(self._costs)
+                self._costs.append(cost)
+            self._codes[slot] = code
 
 
 def cost_of(victims: Sequence[RankedVictim]) -> Cost:
