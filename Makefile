@@ -39,7 +39,7 @@ help:
 	@echo 'make scheduler-perf-data download the workloads of Kubernetes'"'"' scheduler_perf; needs Go'
 	@echo 'make test-all run make test, then make test-rest'
 	@echo 'make test-rest run what make test leaves out: more variants of its tests, mutants, a short soak, corrupted answers, hostile objects'
-	@echo 'make soak    50000 hostile objects, 60 fail-overs, many kills, 60 of the API server, 60 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 60000 corrupted answers, 20000 corrupted command lines; 140 minutes'
+	@echo 'make soak    50000 hostile objects, 60 fail-overs, many kills, 60 of the API server, 60 partitions, an outage, every recorded scenario, tests with delayed events, berth bench soak, 2000 lives, 60000 corrupted answers, 20000 corrupted command lines; 170 minutes'
 
 setup: $(STAMP)
 
@@ -75,6 +75,7 @@ test-rest: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/berth bench soak --minutes 20 --seed $${SEED:-1} -o json
+	$(BIN)/berth bench life --lives $${LIVES:-2000} --days 0.01 --seed $${SEED:-$$(date +%s)} -o json
 	for seed in 1 2; do $(BIN)/pytest $(AT_ONCE) --late $$seed -m "long or not long" \
 		tests/host/app tests/host/handle tests/host/queue tests/host/explain tests/sim/run \
 		tests/host/cycle tests/host/groups tests/host/preemption tests/host/questions tests/host/attach \

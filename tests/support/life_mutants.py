@@ -237,10 +237,6 @@ def _queues_the_bound(original: Any) -> Any:
 # --- preemption ------------------------------------------------------------------------------------------
 
 
-def _counts_all_pods(original: Any) -> Any:
-    return lambda priority, limit, nodes, candidates: original(priority, 10**9, nodes, candidates)
-
-
 def _breaks_no_budget(original: Any) -> Any:
     return lambda budgets, *args: original((), *args)
 
@@ -313,6 +309,7 @@ KNOWN: Final[Mapping[str, LifeMutant]] = {
     "cache: nodes keep their size": replaced(
         "The change of a node is not applied.", Cache, "update_node", _keeps_the_old_size
     ),
+    "cache: deleted nodes stay": without_effect("A deleted node stays.", Cache, "remove_node"),
     "cache: totals only grow": without_effect(
         "The requests of a pod that left count on.", NodeInfo, "_uncount"
     ),
@@ -343,9 +340,6 @@ KNOWN: Final[Mapping[str, LifeMutant]] = {
     ),
     "binding: no condition": without_effect(
         "The result of a failed attempt is not written.", PodStatusWriter, "attempt_failed"
-    ),
-    "preemption: anybody is a victim": replaced(
-        "Pods of any priority are victims.", victims, "_pods_below", _counts_all_pods
     ),
     "preemption: it never ends": without_effect(
         "A preemptor waits for its victims for ever.", Preempting, "end"

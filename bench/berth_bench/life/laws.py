@@ -22,6 +22,7 @@ from berth_bench.life import devices, storage
 from berth_bench.life.budgets import Budgets
 from berth_bench.life.faulty_cluster import Fault
 from berth_bench.life.nodes_over_time import NodesOverTime
+from berth_bench.life.placed import unplaced_members
 from berth_bench.life.plugins import KEEPER, Ledger
 from berth_bench.life.steady import Steady
 from berth_bench.life.told import Told
@@ -90,6 +91,7 @@ class Laws:
     def check(self) -> None:
         """Raise LawBrokenError if a law has been broken since the begin of the life."""
         account = self.account
+        self._check_members()
         for what, found in (
             ("pods disappeared that nobody deleted", account.vanished),
             ("nodes got more than they can hold", account.over_committed),
@@ -142,6 +144,7 @@ class Laws:
         self._breaks(self.told.event(pod, reason, note))
         if reason == "FailedScheduling":
             self._attempt_failed(pod, note)
+            self._check_members()
         if self.budgets is not None:
             self._breaks(self.budgets.event(pod, reason, note))
 
@@ -150,6 +153,11 @@ class Laws:
         namespace, _, name = key.partition("/")
         found = self._server.get("pods", ObjectRef(name=name, namespace=namespace))
         return found.ref.uid if found is not None else ""
+
+    def _check_members(self) -> None:
+        if (host := self.steady.host()) is not None:
+            found = unplaced_members(host)
+            self._breaks(_listed("members count as placed in their group and are on no node", found))
 
     def _attempt_failed(self, pod: Pod, note: str) -> None:
         found = self._server.get("pods", pod.ref)
