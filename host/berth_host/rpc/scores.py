@@ -8,6 +8,7 @@ messages), v1.36.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,9 @@ def normalize(how: ScoreNormalization, scores: Scores) -> Scores:
 def host_max(scores: Scores) -> Scores:
     """Return score * 100 / max, truncated towards zero; the same scores if none is above 0."""
     highest = int(scores.max(initial=0))
-    return scores if highest == 0 else _truncated(scores * MAX_NODE_SCORE, highest)
+    if highest == 0:
+        return scores
+    return _of_values(scores, highest, lambda values: _truncated(values * MAX_NODE_SCORE, highest))
 
 
 def host_max_reversed(scores: Scores) -> Scores:
@@ -44,7 +47,9 @@ def host_max_reversed(scores: Scores) -> Scores:
     highest = int(scores.max(initial=0))
     if highest == 0:
         return np.full(len(scores), MAX_NODE_SCORE, dtype=np.int64)
-    return MAX_NODE_SCORE - _truncated(scores * MAX_NODE_SCORE, highest)
+    return _of_values(
+        scores, highest, lambda values: MAX_NODE_SCORE - _truncated(values * MAX_NODE_SCORE, highest)
+    )
 
 
 def host_min_max(scores: Scores) -> Scores:
@@ -54,9 +59,25 @@ def host_min_max(scores: Scores) -> Scores:
     lowest, highest = int(scores.min()), int(scores.max())
     if lowest == highest:
         return np.zeros(len(scores), dtype=np.int64)
-    # Divided first and multiplied after, in doubles, as upstream does: the other order rounds differently.
-    share = (scores - lowest).astype(np.float64) / float(highest - lowest)
-    return (float(MAX_NODE_SCORE) * share).astype(np.int64)
+
+    def normalized(values: Scores) -> Scores:
+        # Divided first and multiplied after, in doubles, as upstream: the other order rounds differently.
+        share = (values - lowest).astype(np.float64) / float(highest - lowest)
+        return (float(MAX_NODE_SCORE) * share).astype(np.int64)
+
+    return _of_values(scores, highest, normalized)
+
+
+def _of_values(scores: Scores, highest: int, normalized: Callable[[Scores], Scores]) -> Scores:
+    """Return the normalised scores, none of which is above `highest`.
+
+    Most scores lie close together. Each value between the extremes is then normalised once, and looked up
+    for each node: with 50 000 nodes that takes a third of the time.
+    """
+    lowest = int(scores.min())
+    if highest - lowest >= len(scores):
+        return normalized(scores)
+    return normalized(lowest + np.arange(highest - lowest + 1, dtype=np.int64)).take(scores - lowest)
 
 
 def _truncated(numerators: Scores, divisor: int) -> Scores:

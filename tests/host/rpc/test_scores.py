@@ -11,7 +11,12 @@ from berth_sdk.extension_points import ScoreNormalization
 from hypothesis import given
 from hypothesis import strategies as st
 
-SCORES = st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=20)
+FAR = st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=20)
+# More nodes than values between the extremes: the values are normalised, and looked up for each node.
+NEAR = (st.integers(-20, 20) | st.integers(-(10**12), 10**12)).flatmap(
+    lambda least: st.lists(st.integers(least, least + 9), min_size=10, max_size=20)
+)
+SCORES = FAR | NEAR
 
 
 def array(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -68,3 +73,9 @@ def test_each_normaliser_is_reached_by_its_name(how: ScoreNormalization, want: l
 def test_no_nodes_give_no_scores() -> None:
     for how in (host_max, host_max_reversed, host_min_max):
         assert how(array([])).tolist() == []
+
+
+def test_near_scores_at_the_limits_of_64_bits_are_looked_up() -> None:
+    most = 2**63 - 1
+    assert host_min_max(array([most, most - 2, most - 1, most])).tolist() == [100, 0, 50, 100]
+    assert host_min_max(array([-most, 2 - most, 1 - most, -most])).tolist() == [0, 100, 50, 0]
