@@ -37,6 +37,21 @@ _DEVICES: Final = (
     ("dra/partitionabledevices", "PartitionableBacktracking/half_500nodes"),
     ("dra/consumablecapacity", "ConsumableCapacity/full_500nodes"),
 )
+_GANGS: Final = ("TopologyGangs/5000Nodes", "TopologyGangs/Served5000Nodes", "HeroGang/4900Nodes")
+_GANG_CASES: Final = (
+    ("podgroup/gangscheduling", "GangScheduling/5000Nodes_1000Gangs_3000Pods"),
+    ("podgroup/gangscheduling", "GangScheduling/5000Nodes_3Gangs_3000Pods_1000PerGroup"),
+    ("podgroup/tas", "TopologyAwareScheduling/5000Nodes_750Gangs_3000Pods"),
+    ("podgroup/tas", "TopologyAwareScheduling/5000Nodes_3Gangs_3000Pods_1000PerGroup"),
+    ("workload_preemption", "GangPreemptionBasic/100Nodes_1PreemptorGang_100Pods_Evicting_1000InitPods"),
+    ("workload_preemption", "GangPreemptionAffinity/100Nodes_1PreemptorGang_100Pods_Evicting_1000InitPods"),
+)
+_GANG_CASES_1_38: Final = (
+    ("podgroup/tas", "GangTopologyAwareScheduling/5000Nodes_50Racks_750Groups_3000Pods"),
+    ("podgroup/tas", "GangTopologyAwareScheduling/5000Nodes_50Racks_3Groups_3000Pods_1000PerGroup"),
+    ("workload_preemption", "GangPreemptionHeroWorkload/4900Nodes_Hero2450Pods_60PctOccupied"),
+)
+_OF_1_38: Final = ("--release", "1.38.0-beta.0", "--emulated-version", "1.38")
 _KINDS: Final = ("Plain", "Spread", "AntiAffinity", "Gangs", "ServedByNode", "Served")
 _SIZES: Final = (5000, 15000, 50000)
 _BESIDE: Final = (
@@ -190,6 +205,16 @@ SECTIONS: Final = (
         name="large",
         header=_EMBEDDED,
         commands=tuple(("own", f"Large/{kind}{size}Nodes") for kind in _KINDS for size in _SIZES),
+        cells=_embedded,
+    ),
+    Section(
+        name="gangs",
+        header=_EMBEDDED,
+        commands=(
+            *(("own", name) for name in _GANGS),
+            *_perf(_GANG_CASES),
+            *((*words, *_OF_1_38) for words in _perf(_GANG_CASES_1_38)),
+        ),
         cells=_embedded,
     ),
     Section(

@@ -192,3 +192,20 @@ def test_gates_are_reported_for_each_member_that_a_closed_gate_keeps() -> None:
     gang.notes.rejected.clear()
     gang.assigned()
     assert Counter(gang.notes.rejected) == {("First", "default-scheduler"): 5}
+
+
+def test_relabelled_member_is_judged_apart_from_those_that_it_was_alike_to() -> None:
+    gang = Gang(shares=True)
+    gang.closed = {("First", "x"), ("First", "y")}
+    for name in ("m0", "m1", "m2"):
+        gang.member(name, "g", "x")
+    gang.helped = {"x"}
+    gang.assigned()
+    gang.helped.clear()
+    gang.step("is relabelled", "m1", "y")
+    gang.gate_calls = 0
+    gang.assigned()
+    assert gang.gate_calls == 0
+    gang.helped = {"y"}
+    gang.assigned()
+    assert gang.gate_calls > 0
