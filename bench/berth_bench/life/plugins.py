@@ -20,6 +20,8 @@ KEEPER: Final = "LifeKeeper"
 _HELD: Final = 5
 """Permit holds one of this many pods."""
 _HELD_S: Final = 10.0
+_RESERVED_ON: Final = "LifeKeeper/reservedOn"
+"""In the state of a cycle: the node on which the keeper has reserved last."""
 
 
 class Ledger:
@@ -59,6 +61,7 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
             if pod.uid in self._ledger.held:
                 self._ledger.broken.append(f"Reserve of {pod.key} twice, without Unreserve")
             self._ledger.held[pod.uid] = pod.key
+            state.write(_RESERVED_ON, node_name)
             return fails()
 
         def reconcile(self, live: Sequence[LiveReservation]) -> None:
@@ -82,11 +85,12 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
             return PermitResult.wait(_HELD_S)
 
         def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-            """Undo the reservation. No other plugin's Reserve fails in a life, so there is one."""
+            """Undo the reservation. Without one, Reserve of a plugin before this one has failed."""
             self._ledger.waiting.pop(pod.uid, None)
             self._ledger.permitted.discard(pod.uid)
-            if self._ledger.held.pop(pod.uid, None) is None:
-                self._ledger.broken.append(f"Unreserve of {pod.key} without Reserve")
+            held = self._ledger.held.pop(pod.uid, None)
+            if held is None and state.get(_RESERVED_ON) == node_name:
+                self._ledger.broken.append(f"Unreserve of {pod.key} twice, or after PostBind")
 
         def pre_bind(
             self, state: CycleState, pod: Pod, node_name: str, patched: Sequence[PatchResult]

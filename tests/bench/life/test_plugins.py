@@ -78,8 +78,20 @@ def test_calls_in_a_wrong_order_are_noted() -> None:
         "PreBind of default/web without Permit",
         "PostBind of default/web without Reserve",
         "Reserve of default/web twice, without Unreserve",
-        "Unreserve of default/web without Reserve",
+        "Unreserve of default/web twice, or after PostBind",
     ]
+
+
+def test_unreserve_without_reserve_is_right_as_another_plugin_may_have_failed() -> None:
+    plugin, ledger = made()
+    state = CycleState("cycle")
+    plugin.unreserve(state, WEB, "n1")
+    plugin.reserve(state, WEB, "n1")
+    plugin.unreserve(state, WEB, "n1")
+    plugin.unreserve(state, WEB, "n2")
+    assert ledger.broken == []
+    plugin.unreserve(state, WEB, "n1")
+    assert ledger.broken == ["Unreserve of default/web twice, or after PostBind"]
 
 
 @pytest.mark.parametrize("is_released", [False, True])
