@@ -20,8 +20,10 @@ KEEPER: Final = "LifeKeeper"
 _HELD: Final = 5
 """Permit holds one of this many pods."""
 _HELD_S: Final = 10.0
-_RESERVED_ON: Final = "LifeKeeper/reservedOn"
-"""In the state of a cycle: the node on which the keeper has reserved last."""
+_RESERVED_IN: Final = "LifeKeeper/reservedIn"
+"""In the state of a cycle: the id of the cycle in which the keeper has reserved last. The tries of a group
+share the state of a member.
+"""
 
 
 class Ledger:
@@ -61,7 +63,7 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
             if pod.uid in self._ledger.held:
                 self._ledger.broken.append(f"Reserve of {pod.key} twice, without Unreserve")
             self._ledger.held[pod.uid] = pod.key
-            state.write(_RESERVED_ON, node_name)
+            state.write(_RESERVED_IN, state.cycle_id)
             return fails()
 
         def reconcile(self, live: Sequence[LiveReservation]) -> None:
@@ -89,7 +91,7 @@ def keeper(chance: random.Random, error_share: float) -> tuple[type[Plugin], lis
             self._ledger.waiting.pop(pod.uid, None)
             self._ledger.permitted.discard(pod.uid)
             held = self._ledger.held.pop(pod.uid, None)
-            if held is None and state.get(_RESERVED_ON) == node_name:
+            if held is None and state.get(_RESERVED_IN) == state.cycle_id:
                 self._ledger.broken.append(f"Unreserve of {pod.key} twice, or after PostBind")
 
         def pre_bind(

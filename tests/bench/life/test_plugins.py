@@ -88,7 +88,7 @@ def test_unreserve_without_reserve_is_right_as_another_plugin_may_have_failed() 
     plugin.unreserve(state, WEB, "n1")
     plugin.reserve(state, WEB, "n1")
     plugin.unreserve(state, WEB, "n1")
-    plugin.unreserve(state, WEB, "n2")
+    plugin.unreserve(CycleState("next"), WEB, "n1")
     assert ledger.broken == []
     plugin.unreserve(state, WEB, "n1")
     assert ledger.broken == ["Unreserve of default/web twice, or after PostBind"]
