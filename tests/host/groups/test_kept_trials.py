@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from berth_host.framework.kept import keep_answers
 from berth_host.framework.kept.keep_answers import KeepAnswers
@@ -177,6 +178,15 @@ class Racks:
             made = pod(f"single-{self.singles}", cpu="1", nodeName=f"n{number % NODES}")
             world.server.create(made, restore=True)
 
+    def nominee(self, number: int, cpu: int) -> None:
+        """Create a pod of high priority that another scheduler has nominated to a node, and that waits."""
+        self.singles += 1
+        for world in self.worlds:
+            made = pod(f"nominee-{self.singles}", cpu=str(cpu), priority=100)
+            made["spec"]["schedulingGates"] = [{"name": "later"}]
+            made["status"] = {**made.get("status", {}), "nominatedNodeName": f"n{number % NODES}"}
+            world.server.create(made, restore=True)
+
     def node(self, number: int, cpu: int, rack: int, cordoned: bool) -> None:
         number %= NODES
         for world in self.worlds:
@@ -319,6 +329,44 @@ def _nodes_do_not_count(patch: pytest.MonkeyPatch) -> None:
             self.of_nodes = 1
 
     patch.setattr(kept_trials._RowVersions, "catch_up", quietly)  # noqa: SLF001
+
+
+def _nominations_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    keeping = Placements._keeping  # noqa: SLF001
+
+    def without(self: Any, cycle: Any, branch: Any, found: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self._steps.nominations, "slots", lambda nodes: np.zeros(0, dtype=np.intp))
+            return keeping(self, cycle, branch, found)
+
+    patch.setattr(Placements, "_keeping", without)
+
+
+NOMINATED: list[Deed] = [
+    *[("node", number, 3, number % RACKS, True) for number in (2, 3, 5, 6)],
+    ("gang", 2, 2, 1),
+    ("end", 0),
+    ("nominee", 0, 3),
+    ("nominee", 1, 3),
+    ("gang", 2, 2, 1),
+]
+"""Nodes 0, 1 and 4 are open. Trials of a gang are kept before other pods are nominated to two of them."""
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+async def test_without_the_rule_of_nominations_the_hosts_differ(
+    *, breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not breaks:
+        async with Racks() as racks:
+            for deed in NOMINATED:
+                await racks.act(deed)
+        return
+    _nominations_do_not_count(monkeypatch)
+    with pytest.raises(AssertionError):
+        async with Racks() as racks:
+            for deed in NOMINATED:
+                await racks.act(deed)
 
 
 @pytest.mark.parametrize("mutant", [_no_row_moves, _all_members_are_equal, _nodes_do_not_count])
