@@ -104,7 +104,7 @@ async def check_lists(client: KubeClient, resources: Collection[str], wanted: Se
     """
     known = Resources(client)
     answers = await asyncio.gather(
-        *(_listed(client, known, name) for name in resources), return_exceptions=True
+        *(_listed(client, known, name) for name in sorted(resources)), return_exceptions=True
     )
     for answer in answers:
         if isinstance(answer, UnauthorizedError):

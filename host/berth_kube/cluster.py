@@ -86,7 +86,7 @@ class KubeCluster(Calls, ClusterPort):
         """List and watch further resources; return after all their existing objects were handed over."""
         if self._handler is None or self._delivery is None:
             raise RuntimeError("KubeCluster.watch before start")
-        for name in resources:
+        for name in sorted(resources):
             if name not in self._informers:
                 informer = Informer(
                     name,

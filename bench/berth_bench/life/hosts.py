@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from berth_host.app import Host
+from berth_host.app import Host, HostOptions
+from berth_host.model.clock import Clock
 
 from berth_bench.life.plugins import Ledger
 
-KINDS: Final = ("cut", "restart", "reload")
+KINDS: Final = ("cut", "restart", "reload", "kill", "pause", "step", "reset", "compact", "lag")
 """The kinds of acts of hosts."""
 
 
@@ -24,6 +25,12 @@ class Act:
     name: str
     gap_s: float
     do: Callable[[random.Random], Awaitable[None]]
+
+
+MakeOptions = Callable[[Clock, str], tuple[HostOptions, Sequence[Ledger]]]
+"""Makes the options of a host, by its clock and its name. Returns them with the ledgers of the instances of
+its plugin, the newest last.
+"""
 
 
 class Hosts(Protocol):
@@ -61,4 +68,8 @@ class Hosts(Protocol):
 
     async def stop(self) -> None:
         """Stop all hosts."""
+        ...
+
+    def kill(self) -> None:
+        """End all hosts at once, where a law was broken."""
         ...

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from berth_host.app import HostOptions
 from berth_host.attach import dialing
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.cycle.chooser import SeededChooser
+from berth_host.model.clock import Clock
 from berth_sdk import chance as process_chance
 from berth_sim.cluster.admission.gatekeeping import Gatekeeping
 from berth_sim.cluster.admitting import server_of_a_question
@@ -33,8 +34,9 @@ from berth_bench.life.configurations import configuration
 from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
-from berth_bench.life.plugins import KEEPER, keeper
+from berth_bench.life.plugins import KEEPER, Ledger, keeper
 from berth_bench.life.recording import Recording
+from berth_bench.life.replicas import Replicas
 from berth_bench.life.served_world import ServedWorld
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
@@ -109,11 +111,13 @@ def live(
     without: Collection[str] = (),
     keeps_trace: bool = True,
     recording: Recording | None = None,
+    replicas: bool = False,
 ) -> Result:
     """Run the life of a seed, for so many virtual days and until the world is calm.
 
     `without`: kinds of acts (`world.KINDS`) to leave out; the others happen at the same times. `recording`:
-    gets what the page shows; the life is the same with and without a recording.
+    gets what the page shows; the life is the same with and without a recording. `replicas`: two
+    hosts with a Lease live (`Replicas`), and no served plugins.
     """
     chance = random.Random(seed)
     weights = Weights.drawn(chance)
@@ -123,7 +127,9 @@ def live(
     lives: list[_Life] = []
 
     async def main(clocks: VirtualClocks) -> str:
-        life = _Life(seed, days, weights, chance, clocks, without, recording, keeps_trace=keeps_trace)
+        life = _Life(
+            seed, days, weights, chance, clocks, without, recording, replicas, keeps_trace=keeps_trace
+        )
         lives.append(life)
         return await life.run()
 
@@ -175,6 +181,7 @@ class _Life:
         clocks: VirtualClocks,
         without: Collection[str],
         recording: Recording | None,
+        replicas: bool,
         *,
         keeps_trace: bool,
     ) -> None:
@@ -203,7 +210,7 @@ class _Life:
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
         self.served: ServedWorld | None = None
-        if weights.served is not None:
+        if weights.served is not None and not replicas:
             self.served = ServedWorld(
                 clocks.loop,
                 weights.served,
@@ -211,17 +218,31 @@ class _Life:
                 self.trace,
                 is_hurt=not weights.is_calm,
             )
-        self._hosts: Hosts = OneHost(
-            self._server,
-            weights,
-            hosts_chance,
-            self.trace,
-            self.laws,
-            self._configuration,
-            self._options,
-            ledgers,
-            clocks,
-        )
+        self._kept_chance = kept_chance
+        self._hosts: Hosts
+        if replicas:
+            self._hosts = Replicas(
+                self._server,
+                weights,
+                hosts_chance,
+                self.trace,
+                self.laws,
+                self._configuration(None),
+                self._options_of_replica,
+                clocks,
+            )
+        else:
+            self._hosts = OneHost(
+                self._server,
+                weights,
+                hosts_chance,
+                self.trace,
+                self.laws,
+                self._configuration,
+                self._options,
+                ledgers,
+                clocks,
+            )
         self.laws.steady.host = lambda: self._hosts.host
 
     @property
@@ -260,8 +281,10 @@ class _Life:
             self.laws.close()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
         except LawBrokenError as err:
+            self._hosts.kill()
             return str(err)
         except Exception as err:  # noqa: BLE001  # any error of the host is a broken law
+            self._hosts.kill()
             return f"{type(err).__name__}: {err} (in {_places(err)})"
         return ""
 
@@ -339,10 +362,17 @@ class _Life:
         return configuration(self._plugins, chance, has_guard=self.served is not None)
 
     def _options(self) -> HostOptions:
+        return self._options_of("chooser", self._clocks, self._plugins)
+
+    def _options_of_replica(self, clock: Clock, name: str) -> tuple[HostOptions, Sequence[Ledger]]:
+        keeper_class, ledgers = keeper(self._kept_chance, self._weights.plugin_errors)
+        return self._options_of(name, clock, {KEEPER: keeper_class}), ledgers
+
+    def _options_of(self, name: str, clock: Clock, plugins: dict[str, type]) -> HostOptions:
         return HostOptions(
-            clock=self._clocks,
-            chooser=SeededChooser(f"{self._seed}/chooser"),
-            plugins=self._plugins,
+            clock=clock,
+            chooser=SeededChooser(f"{self._seed}/{name}"),
+            plugins=plugins,
             # The flush of unschedulable pods would hide an event that moved none of them.
             max_in_pool_s=NEVER_FLUSHED_S,
             admission=server_of_a_question,

@@ -6,6 +6,8 @@ count on anything that a node was since `slack_s` seconds ago.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,6 +22,8 @@ class NodesOverTime:
     def __init__(self, now_s: Callable[[], float], slack_s: float) -> None:
         self._now_s = now_s
         self._slack_s = slack_s
+        self._forgiven: dict[str, float] = {}
+        """The nodes that got a pod nobody could count on, and when that was."""
         self._states: dict[str, list[tuple[float, int, bool]]] = {}
         """By node: since when it has had which CPU, and whether it takes pods. The oldest comes first."""
 
@@ -34,6 +38,10 @@ class NodesOverTime:
     def is_gone(self, name: str) -> None:
         """Record that a node no longer exists."""
         self._note(name, 0, False)
+
+    def forgive(self, name: str) -> None:
+        """Let a node hold more than fits, as a binding comes now that the next host could not know of."""
+        self._forgiven[name] = self._now_s()
 
     def names(self) -> Iterable[str]:
         """Return the nodes that take pods now."""
@@ -50,6 +58,8 @@ class NodesOverTime:
 
     def milli_cpu(self, node: str) -> int:
         """Return the most CPU of the node that a binding made now may count on."""
+        if self._now_s() - self._forgiven.get(node, -math.inf) <= self._slack_s:
+            return sys.maxsize
         return max((milli_cpu for _, milli_cpu, _ in self._recent(node)), default=0)
 
     def _note(self, name: str, milli_cpu: int, is_open: bool) -> None:

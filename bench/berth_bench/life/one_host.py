@@ -103,6 +103,9 @@ class OneHost:
         """Stop the host."""
         await self.host.stop()
 
+    def kill(self) -> None:
+        """Do nothing: the end of the loop cancels what is left."""
+
     async def _cut(self, chance: random.Random) -> None:
         """Let the API server be away, or its watches be silent, for a while."""
         port = self._port

@@ -3,21 +3,29 @@
 The time jumps to the next timer, so a life of days takes as long as its work. Nothing outside the loop
 decides an order: there are no sockets, no signals and no other threads. Work for a thread is done on the
 loop, after a delay that is drawn. Tasks and futures have a number as their hash, because a set of them would
-otherwise be in the order of their addresses.
+otherwise be in the order of their addresses. Callbacks of a process (`processes`) wait while it is paused.
+Connections are those of a `Network` in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import heapq
 import itertools
 import math
 import random
+import socket
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.clocks import replaced
+
+from berth_bench.life.processes import Process, current, end_coroutine, is_of, process_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,6 +61,32 @@ class VirtualFile(Protocol):
         ...
 
 
+class Network(Protocol):
+    """What connects the processes of a life, instead of sockets."""
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        address: tuple[str, int],
+        sock: socket.socket,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Open a connection to a server that listens; `sock` is its descriptor. Raises OSError."""
+        ...
+
+
+class NoNetwork:
+    """A life without connections."""
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        address: tuple[str, int],
+        sock: socket.socket,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Raise OSError."""
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "this life has no network")
+
+
 class _NoSelector:
     """Stands where a loop waits for sockets. `advance`: moves the time to the next timer."""
 
@@ -76,14 +110,27 @@ class _Future(asyncio.Future[T]):
 
 
 class _Task(asyncio.Task[T]):
-    """A task with a number as its hash."""
+    """A task with a number as its hash. `process`: the one that it belongs to."""
+
+    _log_destroy_pending: bool
 
     def __init__(self, number: int, main: Any, **more: Any) -> None:
         self._number = number
+        self.process = process_of(more.get("context"))
         super().__init__(main, **more)
 
     def __hash__(self) -> int:
         return self._number
+
+
+class _Nothing(asyncio.Handle):
+    """A callback that was taken off the loop."""
+
+    def __init__(self) -> None:
+        self._cancelled = True
+
+
+_NOTHING: Final = _Nothing()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -96,6 +143,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _thread_id: int | None
     _stopping: bool
     _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]
+    _timer_cancelled_count: int
     _clock_resolution: float
 
     def __init__(self, chance: random.Random, thread_s: float = 0.0) -> None:
@@ -113,6 +162,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._looked_at_soon: set[int] = set()
+        self._addresses: weakref.WeakKeyDictionary[socket.socket, tuple[str, int]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.network: Network = NoNetwork()
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -214,6 +267,115 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 callbacks[number]()
                 self.file_changed(number)
 
+    # --- processes ---------------------------------------------------------------------------------
+
+    def pause(self, process: Process) -> None:
+        """Let no callback of the process run until `resume`."""
+        process.is_paused = True
+        for handle in self._taken(process):
+            process.keep(handle)
+
+    def resume(self, process: Process) -> None:
+        """Let the callbacks of the process run again, those first that waited."""
+        process.is_paused = False
+        held, process.held = process.held, []
+        for handle in held:
+            if handle.cancelled():
+                continue
+            if isinstance(handle, asyncio.TimerHandle):
+                self._set(handle)
+            else:
+                self._ready.append(handle)
+
+    def kill(self, process: Process) -> None:
+        """End every task of the process where it is; nothing that they do at their end has an effect."""
+        process.is_dead = True
+        self._taken(process)
+        # At their end, tasks may make others.
+        while tasks := self._tasks_of(process):
+            for task in tasks:
+                task._log_destroy_pending = False
+                asyncio.tasks._unregister_task(task)
+                end_coroutine(process, task.get_coro())  # type: ignore[arg-type]  # tasks are of coroutines
+        process.go()
+
+    def _tasks_of(self, process: Process) -> list[_Task[Any]]:
+        """Return the tasks of a process that have not ended, in the order of their creation."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, _Task)]
+        return sorted((task for task in tasks if task.process is process), key=hash)
+
+    def _taken(self, process: Process) -> list[asyncio.Handle]:
+        """Take the callbacks of a process off the loop; return them, those that are due first."""
+        due = [handle for handle in self._ready if is_of(process, handle)]
+        later = sorted((timer for timer in self._scheduled if is_of(process, timer)), key=_when)
+        if due:
+            # The loop may be in the middle of its turn, for which it has counted the callbacks.
+            self._ready = deque(_NOTHING if is_of(process, handle) else handle for handle in self._ready)
+        if later:
+            self._scheduled = [timer for timer in self._scheduled if not is_of(process, timer)]
+            heapq.heapify(self._scheduled)
+        for timer in later:
+            # The loop counts the cancelled ones of the timers that it has.
+            if timer.cancelled():
+                self._timer_cancelled_count -= 1
+            timer._scheduled = False  # type: ignore[attr-defined]
+        return [*due, *(timer for timer in later if not timer.cancelled())]
+
+    def _set(self, timer: asyncio.TimerHandle) -> None:
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+
+    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:
+        process = process_of(context)
+        if process is None or process.runs:
+            return super()._call_soon(callback, args, context)  # type: ignore[misc, no-any-return]
+        handle = asyncio.Handle(callback, args, self, context)
+        process.keep(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Set a timer, which belongs to the process of its context."""
+        process = process_of(context)
+        if process is None or process.runs:
+            return super().call_at(when, callback, *args, context=context)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        process.keep(timer)
+        return timer
+
+    # --- connections -------------------------------------------------------------------------------
+
+    async def getaddrinfo(self, host: Any, port: Any, **more: Any) -> list[Any]:
+        """Return the address of a name: there are no names but addresses."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Note the address for the `create_connection` that gets the socket."""
+        self._addresses[sock] = address
+
+    async def create_connection(  # type: ignore[override]  # typeshed has two forms of it
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        sock: socket.socket | None = None,
+        **more: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Open a connection over `network`. The socket is only a descriptor, for its options."""
+        if sock is None:
+            assert host is not None and port is not None
+            address = (host, port)
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        else:
+            address = self._addresses[sock]
+        try:
+            return await self.network.connect(protocol_factory, address, sock)
+        except BaseException:
+            sock.close()
+            raise
+
     def _drawn_s(self) -> float:
         return self._chance.uniform(0.0, self._thread_delay_s)
 
@@ -252,8 +414,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Do nothing: no other thread waits for the loop."""
 
 
+def _when(timer: asyncio.TimerHandle) -> float:
+    return timer.when()
+
+
 class VirtualClocks:
     """The clocks of a life, for the host (`Clock`), and for all that reads `berth_sdk.clocks`.
+
+    The wall clock is that of the process that reads it.
 
     `work_step_s`: the seconds that each look at a clock of work finds to have passed since the last one, so
     that long work is divided into slices, in the same way on every machine. `loop`: the loop.
@@ -265,12 +433,14 @@ class VirtualClocks:
         self._work_s = 0.0
 
     def now_s(self) -> float:
-        """Return the time in Unix seconds."""
-        return START_S + self.loop.time()
+        """Return the time in Unix seconds, as the process reads it."""
+        return self.wall_s()
 
     def wall_s(self) -> float:
-        """Return the time in Unix seconds."""
-        return START_S + self.loop.time()
+        """Return the time in Unix seconds, as the process reads it."""
+        now_s = self.loop.time()
+        process = current()
+        return START_S + now_s + (0.0 if process is None else process.skew_s + process.drift * now_s)
 
     def monotonic_s(self) -> float:
         """Return the loop's time."""
@@ -288,6 +458,28 @@ class VirtualClocks:
     def thread_s(self) -> float:
         """Return seconds of work, one step more than before."""
         return self.work_s()
+
+
+class ProcessClock:
+    """The `Clock` of a process, whose monotonic time drifts from the loop's."""
+
+    def __init__(self, clocks: VirtualClocks, drift: float) -> None:
+        self._clocks = clocks
+        self._rate = 1 + drift
+
+    def now_s(self) -> float:
+        """Return the time in Unix seconds, as the process reads it."""
+        return self._clocks.wall_s()
+
+    def monotonic_s(self) -> float:
+        """Return seconds of the process."""
+        return self._clocks.monotonic_s() * self._rate
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Set a timer of the loop for the time when the process reads `when_s`."""
+        # Rounded up: at that time, the process must read no less than `when_s`.
+        loops_s = math.nextafter(math.nextafter(when_s / self._rate, math.inf), math.inf)
+        return self._clocks.call_at(loops_s, callback)
 
 
 def run(

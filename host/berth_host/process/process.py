@@ -91,7 +91,7 @@ class ProcessSettings:
     `load`: reads the configuration again at HUP; raises ConfigurationError and PluginLoadError.
     `master`: a URL that takes precedence over the kubeconfig's. `default_kubeconfig`: the path to use if no
     other setting names a cluster. `shadow`: gets the decisions of a host that writes nothing; None: the host
-    schedules.
+    schedules. `host_name`: named in the Lease and in events; "" for this machine's name.
     """
 
     configuration: LoadedConfiguration
@@ -105,6 +105,7 @@ class ProcessSettings:
     flags: tuple[tuple[str, str], ...] = ()
     options: HostOptions = field(default_factory=HostOptions)
     shadow: ShadowRecord | None = None
+    host_name: str = ""
 
 
 class _StoppingError(Exception):
@@ -118,11 +119,12 @@ class SchedulerProcess:
     is_leading and is_stopping.
     """
 
-    def __init__(self, settings: ProcessSettings) -> None:
+    def __init__(self, settings: ProcessSettings, signals: Signals | None = None) -> None:
+        """`signals`: what the process hears; None: the signals of the operating system."""
         self._settings = settings
         self.configuration = settings.configuration
-        self.identity = f"{socket.gethostname()}_{chance.new_uid()}"
-        self.signals = Signals()
+        self.identity = f"{settings.host_name or socket.gethostname()}_{chance.new_uid()}"
+        self.signals = signals if signals is not None else Signals()
         self.host: Host | None = None
         self.elector: LeaderElector | None = None
         self.is_connected = False
@@ -175,7 +177,7 @@ class SchedulerProcess:
         client = await KubeClient.open(self._connection(), options.metrics.rest_client)
         closing.push_async_callback(client.close)
         keeps = _kept_for(self.configuration.scheduler.extenders)
-        cluster = KubeCluster(client, options.clock, keeps=keeps)
+        cluster = KubeCluster(client, options.clock, host_name=self._settings.host_name, keeps=keeps)
         record = self._settings.shadow
         if record is None:
             self.host = Host(self.configuration, cluster, options)

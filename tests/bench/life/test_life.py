@@ -69,6 +69,14 @@ def test_drawn_lives_keep_the_laws(first: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_lives_with_two_hosts_keep_the_laws(seed: int) -> None:
+    result = live(seed, 0.01, replicas=True, keeps_trace=False)
+    assert result.broken == ""
+    assert result.bound > 0
+
+
+@pytest.mark.long
 def test_trace_is_the_same_to_the_byte_whatever_the_hash_seed(tmp_path: Path) -> None:
     files = []
     for hash_seed in ("0", "1", "4242"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from berth_host.cluster.port import WatchEvent
 
@@ -31,6 +31,37 @@ class Change:
     new: Object | None
 
 
+class Watched(Protocol):
+    """The changes that the watches of one API server get."""
+
+    @property
+    def version(self) -> int:
+        """The version of the newest change."""
+        ...
+
+    @property
+    def forgotten(self) -> int:
+        """The version of the newest change that was dropped."""
+        ...
+
+    @property
+    def list_version(self) -> int:
+        """The version of a list that is read now."""
+        ...
+
+    def since(self, version: int) -> list[Change] | None:
+        """Return the changes after `version`, oldest first; None if some of them were dropped."""
+        ...
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` for every later change; return the function that ends this."""
+        ...
+
+    def close(self) -> None:
+        """Get no further changes."""
+        ...
+
+
 class History:
     """The kept changes. Attributes: version (of the newest change), forgotten (of the newest dropped one)."""
 
@@ -45,6 +76,16 @@ class History:
     def close(self) -> None:
         """Stop recording changes."""
         self._unsubscribe()
+
+    def compact(self) -> None:
+        """Drop all kept changes: a watch that starts before now has to list again."""
+        self._changes.clear()
+        self.forgotten = self.version
+
+    @property
+    def list_version(self) -> int:
+        """The version of a list that is read now."""
+        return self.version
 
     def since(self, version: int) -> list[Change] | None:
         """Return the changes after `version`, oldest first; None if some of them were dropped."""

@@ -25,7 +25,7 @@ from berth_host.model.patch_type import PatchType
 from berth_sdk.json.objects import finish, object_steps
 from berth_sdk.kube_object import KubeObject, ObjectRef
 
-from berth_sim.cluster.http.history import Change, History
+from berth_sim.cluster.http.history import Change, History, Watched
 from berth_sim.cluster.http.target import Target, discovery_of, target_of
 from berth_sim.cluster.kinds import POD
 from berth_sim.cluster.server import ApiServer
@@ -74,7 +74,7 @@ class Selection:
 
 
 async def watch(
-    request: web.Request, history: History, selection: Selection, since: int, ends_s: float
+    request: web.Request, history: Watched, selection: Selection, since: int, ends_s: float
 ) -> web.StreamResponse:
     """Answer with changes until `ends_s` (the loop's time), or until the client disconnects."""
     loop = asyncio.get_running_loop()
@@ -82,7 +82,8 @@ async def watch(
     came = asyncio.Event()
 
     def hear(change: Change) -> None:
-        if change.kind is selection.target.kind:
+        # A client may know more than this server, from another one.
+        if change.kind is selection.target.kind and change.version > since:
             waiting.append(change)
             came.set()
 
@@ -111,7 +112,7 @@ async def watch(
                 mark = {
                     "kind": target.kind.kind,
                     "apiVersion": target.api_version,
-                    "metadata": {"resourceVersion": str(history.version)},
+                    "metadata": {"resourceVersion": str(max(since, history.version))},
                 }
                 await response.write(_line("BOOKMARK", mark))
         return response
@@ -148,9 +149,10 @@ class Handlers:
     a pod to a second node.
     """
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, history: Watched | None = None) -> None:
+        """`history`: of the watches; None: a new one."""
         self._server = server
-        self.history = History(server.store)
+        self.history: Watched = history if history is not None else History(server.store)
         self.events_taken = 0
         self.rebinds = 0
         self._by_method: dict[str, Answer] = {
@@ -203,7 +205,7 @@ class Handlers:
             {
                 "kind": f"{target.kind.kind}List",
                 "apiVersion": target.api_version,
-                "metadata": {"resourceVersion": str(self.history.version)},
+                "metadata": {"resourceVersion": str(self.history.list_version)},
                 "items": [target.shown(item) for item in items if selection.takes(dict(item))],
             },
         )
