@@ -79,7 +79,8 @@ def end_coroutine(process: Process, main: Coroutine[Any, Any, Any]) -> None:
     with suppress(BaseException):
         for _ in range(_MOST_WAITS):
             context.run(main.throw, _KilledError())
-    main.close()
+    with suppress(RuntimeError):  # the coroutine waits again, whatever is thrown into it
+        main.close()
 
 
 def is_of(process: Process, handle: asyncio.Handle) -> bool:

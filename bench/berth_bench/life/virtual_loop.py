@@ -128,6 +128,7 @@ class _Nothing(asyncio.Handle):
 
     def __init__(self) -> None:
         self._cancelled = True
+        self._context = Context()
 
 
 _NOTHING: Final = _Nothing()

@@ -74,6 +74,24 @@ def test_what_is_ready_waits_too_and_what_is_cancelled_meanwhile_never_runs() ->
     assert on_the_loop(main) == ["ready", "made while paused", "timer made while paused"]
 
 
+def test_two_processes_pause_in_one_turn_of_the_loop() -> None:
+    async def main(loop: VirtualLoop) -> list[str]:
+        ran: list[str] = []
+        one, two = Process("one"), Process("two")
+        for process in (one, two):
+            loop.call_soon(ran.append, process.name, context=process.context())
+        loop.pause(one)
+        loop.pause(two)
+        await asyncio.sleep(1)
+        assert ran == []
+        loop.resume(two)
+        loop.resume(one)
+        await asyncio.sleep(1)
+        return ran
+
+    assert on_the_loop(main) == ["two", "one"]
+
+
 def test_killed_process_does_nothing_more_not_even_at_its_end() -> None:
     async def main(loop: VirtualLoop) -> list[str]:
         did: list[str] = []
