@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,6 +121,8 @@ def live(
     """
     chance = random.Random(seed)
     weights = Weights.drawn(chance)
+    if replicas:
+        weights = replace(weights, served=None)
     of_process = random.Random(chance.random())
     of_loop = random.Random(chance.random())
     began_s = time.process_time()
@@ -210,7 +212,7 @@ class _Life:
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
         self.served: ServedWorld | None = None
-        if weights.served is not None and not replicas:
+        if weights.served is not None:
             self.served = ServedWorld(
                 clocks.loop,
                 weights.served,
