@@ -54,7 +54,8 @@ class Overdue:
             return
         if since_s != self._of_s:
             self._of_s, self._due_s = since_s, OVERDUE_S
-        if self.age_s >= self._due_s:
+        # The sum that the timer is set by: a rounded difference could stay below for ever.
+        if self._clock.monotonic_s() >= since_s + self._due_s:
             self._due_s *= 2
             _LOG.warning("outbox.overdue", plugin=self._plugin, age_s=round(self.age_s))
         # Once a minute at least: another one may be the oldest by then.
