@@ -21,6 +21,8 @@ DISTRIBUTIONS = (
 OTHERS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_current_frames", "_value_"}
 """Public names of the standard library, for all their underscores."""
 OF_LIBRARIES = {
+    # The name that asyncio documents for who extends it ("Extending": a task's life).
+    "bench/berth_bench/life/virtual_loop.py": {"_unregister_task"},
     "bench/berth_bench/hostile/loop_holds.py": {"_run"},  # asyncio's handles, which have no public way
     "host/berth_host/endpoints/heap.py": {"_NamedFuncPointer"},  # a type of ctypes, for a signature
     "sdk/berth_sdk/cli/completion.py": {

@@ -12,6 +12,7 @@ from berth_bench.versus.objects import node, pod
 from berth_host.model.clock import RealClock
 from berth_kube.client import KubeClient
 from berth_kube.connection import Connection
+from berth_sim.cluster.http.history import History
 from berth_sim.cluster.http.serving import served
 from berth_sim.cluster.server import ApiServer
 
@@ -57,7 +58,8 @@ async def test_version_that_is_too_old_is_replaced_by_a_new_list(tmp_path: Path)
         await followed.count_anew()
         await cluster.create(pod("a"))
         history = over_http.handlers.history
-        history.forgotten = history.version
+        assert isinstance(history, History)
+        history.compact()
         following = asyncio.create_task(followed.run())
         try:
             assert await ours.until(lambda: ours.unbound == ["a"], WITHIN_S)
