@@ -24,6 +24,7 @@ SHORT_DAYS = 0.003
 FOUND = {
     25: "a read-back whose time was rounded to a moment early was repeated without end",
     57: "a pod that was deleted while its attempt was undone kept its reservation",
+    3003: "an Unreserve after the stop of a host without the Lease set the timer of old reservations",
 }
 """Seeds whose lives broke a law once, and why."""
 

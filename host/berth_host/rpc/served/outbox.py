@@ -130,6 +130,7 @@ class Outbox:
         self._end_timer: Timer | None = None
         self._carried = False
         """True if a call has carried ends since that timer was set."""
+        self._is_closed = False
 
     # --- sending ---------------------------------------------------------------------------------------
 
@@ -177,7 +178,8 @@ class Outbox:
         return bool(self._unreserves or self._post_binds or self._ended or self._held_ends)
 
     async def close(self) -> None:
-        """Stop sending; the host stops."""
+        """Stop sending; the host stops. Messages that are added later set no timer."""
+        self._is_closed = True
         self._sender = None
         self._overdue.close()
         await self._former.close()
@@ -220,7 +222,9 @@ class Outbox:
         known = self._unreserves.setdefault(parcel.cycle_id, parcel)
         if known is parcel:
             parcel.since_s = self._clock.monotonic_s()
-            self._overdue.watch()
+            # A binding cycle that a host without the Lease did not wait for is undone after `close`.
+            if not self._is_closed:
+                self._overdue.watch()
         if (former := self._former_of(parcel.own)) is not None:
             self._former.unreserve(former, parcel)
         if self._sender is None:
@@ -307,7 +311,7 @@ class Outbox:
             del self._ended[oldest]
             self._bound.pop(oldest, None)
             self._anchors.pop(oldest, None)
-        if self._end_timer is None:
+        if self._end_timer is None and not self._is_closed:
             self._set_end_timer()
 
     def take_ended(self, sender: Sender | None = None) -> list[Ended]:

@@ -86,6 +86,16 @@ async def test_unreserve_is_over_once_it_is_acknowledged(clock: ManualClock) -> 
     assert box.pending_unreserves == 0
 
 
+async def test_messages_that_are_added_after_the_host_has_stopped_set_no_timer(clock: ManualClock) -> None:
+    box = outbox(clock)
+    await box.close()
+    with pytest.raises(PluginUnavailableError):
+        await box.unreserve(parcel("a"), 60.0)
+    box.end_cycle("b", CycleEnd.ABORTED)
+    assert clock.next_timer_s() is None
+    assert box.pending_unreserves == 1
+
+
 async def test_many_unreserves_are_sent_in_few_calls(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()

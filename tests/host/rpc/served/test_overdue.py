@@ -61,3 +61,24 @@ def test_unreserves_that_end_in_time_are_not_reported() -> None:
     assert waiting.pass_s(61) == [60]
     waiting.overdue.close()
     assert waiting.pass_s(1000) == []
+
+
+def test_reservation_is_reported_once_although_its_age_is_rounded_to_less_than_the_limit() -> None:
+    since_s = 99.087
+    assert (since_s + OVERDUE_S) - since_s < OVERDUE_S
+    clock = ManualClock(monotonic_start_s=since_s)
+    looks = 0
+
+    def since() -> float:
+        nonlocal looks
+        looks += 1
+        # A watch that compares the rounded age sets its timer to the same moment again, without end.
+        assert looks < 10
+        return since_s
+
+    overdue = Overdue("Demo", clock, since)
+    overdue.watch()
+    with capture_logs() as lines:
+        clock.advance_to(since_s + OVERDUE_S)
+    assert [line["age_s"] for line in lines] == [OVERDUE_S]
+    overdue.close()
