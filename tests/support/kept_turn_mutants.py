@@ -1,6 +1,6 @@
 """Mutants of the turn in which equal pods are placed, for `tests/host/cycle/test_loop.py`.
 
-Each removes one condition under which the turn goes on with one more pod.
+Each removes one condition under which the turn goes on with one more pod, or the turns after a long cycle.
 """
 
 from __future__ import annotations
@@ -64,11 +64,21 @@ def a_turn_goes_on_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PodCycles, "schedule_one", one)
 
 
+def a_long_cycle_gives_no_further_turn(patch: pytest.MonkeyPatch) -> None:
+    """The time of a cycle does not count afterwards."""
+
+    async def nothing(self: Any, cycle_s: float) -> None:
+        pass
+
+    patch.setattr(Scheduler, "_let_others_catch_up", nothing)
+
+
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], str] = {
     a_turn_has_no_most: "test_an_urgent_pod_that_comes_in_a_turn_is_next",
     a_turn_has_no_end: "test_a_turn_ends_after_its_time",
     a_turn_takes_no_heed_of_before_pop: "test_before_pop_has_its_turn_before_each_pod",
     a_turn_goes_on_after_a_long_cycle: "test_a_turn_ends_with_a_pod_that_plugins_are_asked_about",
+    a_long_cycle_gives_no_further_turn: "test_changes_catch_up_after_a_long_cycle",
     a_turn_goes_on_after_a_failure: "test_a_turn_ends_with_a_pod_that_fits_no_node",
 }
 """By mutant, the test that it fails."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from berth_sdk.clocks import work_s
+from berth_sdk.clocks import thread_s, work_s
 
 from berth_host.cache.snapshot import Snapshot
 from berth_host.cycle.attempt import (
@@ -32,7 +32,9 @@ MOST_IN_TURN: Final = 8
 """The most pods that are popped in one turn of the asyncio loop."""
 
 TURN_S: Final = 0.002
-"""Seconds after the first pop of a turn, from which on no further pod is popped in it."""
+"""Seconds after the first pop of a turn, from which on no further pod is popped in it. After a cycle, the
+asyncio loop gets a turn for each TURN_S that the cycle computed.
+"""
 
 
 class GroupInCycle(Protocol):
@@ -158,6 +160,7 @@ class Scheduler:
                 self._counted_turn, self._popped, self._turn_began_s = turns, 0, work_s()
                 loop.call_soon(self._count_turn)
             self._popped += 1
+            began_s = thread_s()
             if isinstance(queued, QueuedPodInfo):
                 may_go_on = await self.pods.schedule_one(queued)
             else:
@@ -167,8 +170,19 @@ class Scheduler:
             # Watches, binding tasks and replies get a turn of the asyncio loop after each pod, or after a run
             # of pods with short cycles: the bindings of a run share a write. If a cycle waited for a served
             # plugin, they have had their turn, at no extra time.
+            cycle_s = thread_s() - began_s
             if self._turns == turns and not (may_go_on and self._turn_has_room()):
                 await asyncio.sleep(0)
+            await self._let_others_catch_up(cycle_s)
+
+    async def _let_others_catch_up(self, cycle_s: float) -> None:
+        """Give the other tasks the turns of the asyncio loop that they had in `cycle_s` of short cycles.
+
+        One turn hands over few changes. After a preemption of a group, which may take seconds, its victims
+        would seem to stay for many cycles, and be evicted again and again.
+        """
+        for _ in range(int(cycle_s / TURN_S)):
+            await asyncio.sleep(0)
 
     def _count_turn(self) -> None:
         self._turns += 1

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from berth_host.cluster.port import MAX_EVENTS_PER_TURN
 from berth_host.cycle import loop
 from berth_host.cycle.attempt import Attempt
 from support import kept_turn_mutants
@@ -142,6 +143,27 @@ async def test_an_urgent_pod_that_comes_in_a_turn_is_next(monkeypatch: pytest.Mo
     # A watch event waits for the end of the turn, and its pod for that of the next one at most.
     assert names.index("urgent") <= 5 + 2 * loop.MOST_IN_TURN
     assert max(turns.counts) == loop.MOST_IN_TURN
+
+
+async def test_changes_catch_up_after_a_long_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(monkeypatch)
+    cpu_s = 0.0
+    seen: list[int] = []
+
+    def comes(world: World) -> None:
+        # The cycle of the first pod takes a second, in which ten turns' worth of nodes are made.
+        nonlocal cpu_s
+        if len(turns.bound) == 1:
+            cpu_s += 1.0
+            for number in range(10 * MAX_EVENTS_PER_TURN):
+                world.server.create(node(f"late{number}"))
+        seen.append(sum(1 for _ in world.host.cache.node_infos()))
+
+    turns.on_start = comes
+    monkeypatch.setattr(loop, "thread_s", lambda: cpu_s)
+    monkeypatch.setattr(loop, "MOST_IN_TURN", 1)
+    await turns.place([pod(f"p{number}") for number in range(3)])
+    assert seen == [6, 6 + 10 * MAX_EVENTS_PER_TURN, 6 + 10 * MAX_EVENTS_PER_TURN]
 
 
 @pytest.mark.slow
