@@ -118,6 +118,8 @@ RUN_ELSEWHERE = {
         ' --api-server-pid "$(pgrep -o kube-apiserver)" --minutes 30\n',
         # tests/bench/life/test_command.py
         "berth bench life --seed 1 --lives 200\nberth bench life --seed 1 --until-failure --shrink\n",
+        # tests/bench/life/test_watched.py
+        "berth bench life --seed 2 --watch\n",
         # tests/bench/faults/test_command.py
         "berth bench faults -o json\nberth bench faults --nodes 1000 --pods 1000 --turns 3 --warm-up 20\n",
         # tests/bench/attach/test_command.py

@@ -92,6 +92,7 @@ from berth_host.rpc.relay import LOST
 log = get_logger()
 
 _TOP_SCORES: Final = 3
+_MOST_READ_GONE: Final = 1000
 
 LEFT_OUT: Final = "PluginLeftOut"
 """The reason of the Kubernetes Event for a pod that was placed without the answer of a plugin."""
@@ -720,6 +721,8 @@ class BindingCycle(Undoing):
         self._claim_users = claim_users
         self.ends = ends
         self._is_draining = False
+        self._read_gone: dict[str, None] = {}
+        """UIDs of bound pods that were read back as gone, the oldest first: the cache may have them yet."""
         self._running: dict[str, Attempt] = {}
         self.tasks: set[asyncio.Future[None]] = set()
         self.bound_count = 0
@@ -1103,7 +1106,11 @@ class BindingCycle(Undoing):
         except Exception as err:
             log.error("task.failed", pod=attempt.pod.key, exc_info=err)
         finally:
-            is_gone = attempt.was_gone or self._cache.get_pod(attempt.pod.uid) is None
+            if attempt.was_gone:
+                self._read_gone[attempt.pod.uid] = None
+                if len(self._read_gone) > _MOST_READ_GONE:
+                    del self._read_gone[next(iter(self._read_gone))]
+            is_gone = self._is_gone(attempt.pod.uid)
             holding = attempt.framework.awaits_end(attempt) if is_gone else ()
             attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
             for plugin in holding:
@@ -1118,8 +1125,11 @@ class BindingCycle(Undoing):
         came before, and the pods that it requeued may have been rejected again. Where the pod is still there,
         the pod itself counts, and nothing is free.
         """
-        if self._cache.get_pod(pod.uid) is None:
+        if self._is_gone(pod.uid):
             self._requeue_rejected_by(plugin)
+
+    def _is_gone(self, uid: str) -> bool:
+        return uid in self._read_gone or self._cache.get_pod(uid) is None
 
     def _requeue_rejected_by(self, plugin: str) -> None:
         self._queue.requeue(PluginRequest(plugin=plugin, uids=None, label=RESERVATION_OVER))

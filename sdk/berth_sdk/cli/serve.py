@@ -93,6 +93,10 @@ def serve(options: Namespace) -> int:
         # Threads of open calls cannot be interrupted, and the interpreter would wait for them.
         logging.shutdown()
         os._exit(0)
+    if child is not None:
+        # The host closes the standard input and sends the signal. The later of the two must not end an
+        # orderly exit, in which the interpreter gives up its handlers.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return 0
 
 

@@ -21,12 +21,13 @@ from berth_host.plugins.registry import ClassRegistry
 from berth_host.rpc.served import outbox
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.plugin.v1 import common_pb2 as pb
+from berth_sdk.plugin.v1 import scheduling_pb2
 from support.groups import GROUPS, members, pod_group
 from support.held_groups import Slow
 from support.hosts import World, node, pod
 from support.keeps_seats import CLAIMS, SEAT, KeepsSeats
 from support.plugin_processes import PluginProcess
-from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.scripted_plugin import ScriptedPlugin, decided, descriptor
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -393,6 +394,54 @@ async def test_end_that_says_bound_waits_as_post_bind_does(
         assert [one.cycle_id for one in ended] == [first.ctx.cycle_id, second.ctx.cycle_id]
         assert {one.outcome for one in ended} == {pb.CycleEnd.OUTCOME_BOUND}
         assert len(case.ends) == 0
+
+
+async def test_seat_of_a_pod_that_was_read_back_as_gone_is_free_when_the_plugin_has_been_told(
+    tmp_path: Path,
+) -> None:
+    """The host requeues `next` before the plugin has the PostBind, and again once the plugin has it."""
+    plugin = ScriptedPlugin(descriptor("KeepsSeats", "RESERVE", "POST_BIND"))
+    tried_again = asyncio.Event()
+    is_free = False
+
+    def reserve(_: Any) -> scheduling_pb2.ReserveResponse:
+        if len(plugin.requests("Reserve")) == 3:
+            tried_again.set()
+        has_seat = is_free or len(plugin.requests("Reserve")) == 1
+        said = decided() if has_seat else decided(pb.PluginStatus.CODE_UNSCHEDULABLE, "no seat")
+        return scheduling_pb2.ReserveResponse(ctx=said)
+
+    async def give_back(request: Any) -> Any:
+        nonlocal is_free
+        await tried_again.wait()
+        is_free = True
+        return plugin.unscripted("PostBind")(request)
+
+    plugin.on("Reserve", reserve)
+    plugin.on("PostBind", give_back)
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins:\n    reserve: {enabled: [{name: KeepsSeats}]}\n"
+        "    postBind: {enabled: [{name: KeepsSeats}]}\n"
+        "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 10s\n"
+        f"plugins:\n- {{name: KeepsSeats, endpoint: 'unix://{tmp_path}/p.sock', required: true,"
+        " points: {reserve: {deadline: 10s}}}\n"
+    )
+    async with (
+        plugin.serving(tmp_path / "p.sock"),
+        World([node("n0")], configuration=text, faults=AT_ONCE) as world,
+    ):
+        case = Seen(world, text, tmp_path / "calls", None)
+        await case.bound_unseen("web")
+        world.host.handle_event(added(world, "next"))
+        await until(lambda: "no seat" in world.message_of("next"))
+        world.server.delete("pods", ObjectRef(namespace="default", name="web"), grace_period_s=0)
+        world.clock.advance(READ_BACK_S)
+        await until(lambda: is_free)
+        for _ in range(100):  # 10 s: the longest backoff
+            world.clock.advance(0.1)
+            await turns()
+        await until(lambda: world.node_of("next") == "n0")
 
 
 # --- what else may end in between --------------------------------------------------------------------
