@@ -145,12 +145,20 @@ class Allocator:
         wishes = Wishes(attempt, nodes, user_claims)
         if wishes.unfit is not None:
             rejections.append((wishes.unfit, CANNOT_FIT))
-        seen = self.inventory.seen_by(nodes)
+        # Other threads take devices and give them back: no change may be lost while nodes get new slots.
+        with self.ledger.lock:
+            seen = self.inventory.seen_by(nodes)
         outcomes = attempt.outcomes_over(nodes.slot_count, seen.slot_of)
+        late: Status | None = None
         for rows, wish in (yield from wishes.of_rows()):
             kept = self._kept(wish, nodes.slot_count)
             stale = kept.stale(rows, nodes.slots, seen)
-            failed = (yield from self._refresh(kept, stale, wish, nodes, seen)) if len(stale) else {}
+            failed: dict[int, Status] = {}
+            if late is not None:
+                # An error ends the cycle: other searches, which may take as long, would change nothing.
+                failed = dict.fromkeys(stale.tolist(), late)
+            elif len(stale):
+                failed, late = yield from self._refresh(kept, stale, wish, nodes, seen)
             slots = nodes.slots[rows]
             outcomes.found[slots] = kept.found[slots]
             outcomes.scores[slots] = kept.scores[slots]
@@ -177,10 +185,11 @@ class Allocator:
 
     def _refresh(
         self, kept: KeptResults, stale: NDArray[np.intp], wish: Wish, nodes: NodeTable, seen: SeenPools
-    ) -> Work[dict[int, Status]]:
-        """Search again for the rows `stale`, and keep the results. Returns, by row, the rejections that are
-        not kept: their text names the claim, which belongs to this pod alone. Yields after each group of
-        nodes.
+    ) -> Work[tuple[dict[int, Status], Status | None]]:
+        """Search again for the rows `stale`, and keep the results. Yields after each group of nodes.
+
+        Returns, by row, the rejections that are not kept, because their text names the claim, which belongs
+        to this pod alone. And the error after which nothing is searched any more; None: no search timed out.
         """
         failed: dict[int, Status] = {}
         late: Status | None = None
@@ -194,7 +203,6 @@ class Allocator:
                 except AllocationError as err:
                     status = Status.error(str(err))
                 except _LateError:
-                    # An error ends the cycle: other searches, which may take as long, would change nothing.
                     name = nodes.name(group.rows.item(0))
                     status = late = Status.error(f"node {name}: timed out trying to allocate devices")
                 else:
@@ -207,7 +215,7 @@ class Allocator:
                 yield
             if status is not None:
                 failed.update(dict.fromkeys(group.rows.tolist(), status))
-        return failed
+        return failed, late
 
     def _search(
         self, claims: Sequence[ClaimToAllocate], pools: Sequence[NodePool]

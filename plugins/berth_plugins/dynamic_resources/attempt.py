@@ -104,6 +104,13 @@ class Outcomes:
         devices: FoundDevices | None = None if slot is None else self.found[slot]
         return devices
 
+    def take_over(self, other: Outcomes) -> None:
+        """Take the results for the nodes that `other` has, too."""
+        for name, slot in other.slot_of.items():
+            here = self.slot_of.get(name)
+            if here is not None:
+                self.found[here], self.scores[here] = other.found[slot], other.scores[slot]
+
 
 @dataclass(slots=True, eq=False)
 class Attempt:
@@ -122,11 +129,15 @@ class Attempt:
     outcomes: Outcomes | None = None
 
     def outcomes_over(self, slot_count: int, slot_of: Mapping[str, int]) -> Outcomes:
-        """Return the outcomes for these slots; new ones if the attempt has none, or those of other nodes."""
-        outcomes = self.outcomes
-        if outcomes is None or outcomes.slot_of is not slot_of or len(outcomes.found) != slot_count:
-            found = np.full(slot_count, None, dtype=np.object_)
-            outcomes = self.outcomes = Outcomes(slot_of, found, np.zeros(slot_count, dtype=np.int64))
+        """Return the outcomes for these slots, with those of the attempt's earlier searches."""
+        before = self.outcomes
+        if before is not None and before.slot_of is slot_of and len(before.found) == slot_count:
+            return before
+        found = np.full(slot_count, None, dtype=np.object_)
+        outcomes = self.outcomes = Outcomes(slot_of, found, np.zeros(slot_count, dtype=np.int64))
+        if before is not None:
+            # A plugin may ask about a new node in a cycle that has found devices on others.
+            outcomes.take_over(before)
         return outcomes
 
     @property

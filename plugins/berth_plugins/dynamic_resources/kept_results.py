@@ -46,14 +46,10 @@ class KeptResults:
     def stale(self, rows: NDArray[np.intp], slots: NDArray[np.intp], seen: SeenPools) -> NDArray[np.intp]:
         """Return those of `rows` without a result that holds. `slots`: of all rows of the table."""
         own = slots[rows]
+        places = self._places_like(seen)
         is_stale = self._stamps[own] != seen.stamps[rows]
-        if seen.places is not None:
-            if self._places is None or self._places.shape[1] != seen.places.shape[1]:
-                # Other selectors than at any search until now.
-                self._places = np.zeros((len(self._stamps), seen.places.shape[1]), dtype=np.uint8)
-                self._stamps[:] = _NEVER
-                return rows
-            is_stale |= (self._places[own] != seen.places[rows]).any(axis=1)
+        if places is not None and seen.places is not None:
+            is_stale |= (places[own] != seen.places[rows]).any(axis=1)
         found: NDArray[np.intp] = rows[is_stale]
         return found
 
@@ -65,6 +61,21 @@ class KeptResults:
         self.found[own] = found
         self.is_rejected[own] = found is None
         self.scores[own] = 0 if found is None else found.score
+        # Another search may have run since `stale`, and have seen other selectors.
+        places = self._places_like(seen)
         self._stamps[own] = seen.stamps[rows]
-        if self._places is not None and seen.places is not None:
-            self._places[own] = seen.places[rows]
+        if places is not None and seen.places is not None:
+            places[own] = seen.places[rows]
+
+    def _places_like(self, seen: SeenPools) -> NDArray[np.uint8] | None:
+        """Return the places of all slots, in codes as long as those seen now; None: no pool has a selector.
+
+        No result holds where the codes had another length: they were about other selectors.
+        """
+        if seen.places is None:
+            return None
+        width = seen.places.shape[1]
+        if self._places is None or self._places.shape[1] != width:
+            self._places = np.zeros((len(self._stamps), width), dtype=np.uint8)
+            self._stamps[:] = _NEVER
+        return self._places

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
-from berth_plugins.dynamic_resources.allocator import SLICES
-from berth_plugins.dynamic_resources.inventory import Inventory
+import pytest
+from berth_plugins.dynamic_resources.allocator import SLICES, Allocator
+from berth_plugins.dynamic_resources.inventory import Inventory, SeenPools
 from berth_plugins.dynamic_resources.plugin import DynamicResources
-from berth_plugins.dynamic_resources.rules import TaintRules
+from berth_plugins.dynamic_resources.rules import Rules, TaintRules
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
-from berth_sdk.slices import at_once
-from berth_sdk.status import Status
+from berth_sdk.slices import Work, at_once
+from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable, ObjectStore
 from berth_sdk.testing import make_node, make_table
 from berth_sdk.testing.handle import RecordingHandle
@@ -169,6 +171,81 @@ def test_pool_with_counters_of_one_node_concerns_that_node_alone() -> None:
     everywhere = Inventory(reader, TaintRules(None), local_counters=False)
     everywhere.refresh()
     assert len(set(everywhere.seen_by(nodes).stamps.tolist())) == 1
+
+
+def stores_with(*devices: Json) -> dict[str, ObjectStore]:
+    """Return a claim of one device, its class, and these slices."""
+    stores = {resource: ObjectStore() for resource in (CLAIMS, SLICES, CLASSES, TAINT_RULES)}
+    for resource, raw in ((CLASSES, device_class()), (CLAIMS, claim("c", exactly(count=1)))):
+        item = KubeObject.of(raw)
+        stores[resource].put(item.ref, item, 1)
+    for raw in devices:
+        item = KubeObject.of(raw)
+        stores[SLICES].put(item.ref, item, 1)
+    return stores
+
+
+def test_devices_found_outlive_a_question_about_a_new_node() -> None:
+    stores = stores_with(resource_slice("s", [device("d")], "p", allNodes=True))
+    runtime, state, pod = runtime_of(stores), CycleState("cycle"), Pod.from_object(pod_with("c"))
+    nodes, others = table_of(("a", "a", "a")), table_of(("a", "a", "a"), NODES[::-1])
+    runtime.pre_filter(state, pod, nodes)
+    runtime.filter(state, pod, nodes)
+    # The question of a plugin, in the same cycle: the nodes have other slots since a node came.
+    runtime.filter(state.clone(), pod, others.take([1]))
+    outcomes = state.get("attempt").outcomes
+    assert all(outcomes.on(name) is not None for name in NODES)
+
+
+def test_search_ends_although_another_one_saw_fewer_selectors_meanwhile() -> None:
+    zones = [f"z{number}" for number in range(9)]  # more places than one byte has bits
+    stores = stores_with(
+        *(resource_slice(zone, [device("d")], f"p-{zone}", nodeSelector=in_zone(zone)) for zone in zones)
+    )
+    nodes = make_table([make_node(f"n-{zone}", labels={"zone": zone}) for zone in zones])
+    handle = RecordingHandle(lambda: nodes, stores)
+    allocator = Allocator(handle, Rules(), 10.0, 600.0)
+    runtime, pod = PluginRuntime(DynamicResources({}, handle), handle=handle), Pod.from_object(pod_with("c"))
+
+    def search() -> Work[Verdicts]:
+        state = CycleState("cycle")
+        runtime.pre_filter(state, pod, nodes)
+        at_once(allocator.refresh())
+        return allocator.verdicts(state.get("attempt"), nodes)
+
+    first = search()
+    for _ in range(4):
+        next(first)
+    stores[SLICES].remove("", "z0", 2)
+    assert [status.is_success for status in at_once(search()).to_list()] == [False] + [True] * 8
+    assert [status.is_success for status in at_once(first).to_list()][1:] == [True] * 8
+
+
+def test_no_device_is_taken_or_given_back_while_nodes_get_their_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores = stores_with(resource_slice("s", [device("d")], "p", nodeName="n1"))
+    handle = RecordingHandle(lambda: table_of(("a", "a", "a")), stores)
+    allocator = Allocator(handle, Rules(), 10.0, 600.0)
+    free: list[bool] = []
+    seen_by = Inventory.seen_by
+
+    def watched(self: Inventory, nodes: NodeTable) -> SeenPools:
+        def look() -> None:
+            free.append(allocator.ledger.lock.acquire(blocking=False))
+
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        return seen_by(self, nodes)
+
+    monkeypatch.setattr(Inventory, "seen_by", watched)
+    runtime, state = PluginRuntime(DynamicResources({}, handle), handle=handle), CycleState("cycle")
+    nodes, pod = table_of(("a", "a", "a")), Pod.from_object(pod_with("c"))
+    runtime.pre_filter(state, pod, nodes)
+    at_once(allocator.refresh())
+    at_once(allocator.verdicts(state.get("attempt"), nodes))
+    assert free == [False]
 
 
 def runtime_of(stores: dict[str, ObjectStore]) -> PluginRuntime:

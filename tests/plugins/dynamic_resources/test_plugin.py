@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 from berth_plugins.cel.functions import regexes
+from berth_plugins.dynamic_resources import allocator, search
 from berth_plugins.dynamic_resources import attempt as attempts
-from berth_plugins.dynamic_resources import search
 from berth_plugins.dynamic_resources.attempt import Attempt, PodClaim
 from berth_plugins.dynamic_resources.binding import FINALIZER, deallocation
 from berth_plugins.dynamic_resources.claims import claims_of
@@ -530,6 +530,29 @@ async def test_a_search_that_times_out_ends_the_other_searches(monkeypatch: pyte
     plugged = Plug(plugged.cls, {"filterTimeout": "10ms"}, plugged.objects)
     assert filter_now(plugged, web("c"), NODES) == [late, late]
     assert len(searched) == 1
+
+
+async def test_a_search_that_times_out_ends_those_of_nodes_with_an_extended_resource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = 0
+
+    def run(self: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        now_s[0] += 11.0
+        self._is_late()
+
+    now_s = [0.0]
+    monkeypatch.setattr(search.Search, "run", run)
+    monkeypatch.setattr(allocator, "monotonic_s", lambda: now_s[0])
+    nodes = make_table([make_node("n1"), make_node("n2", allocatable={"example.com/gpu": 4})])
+    classes = [device_class(), device_class("gpus", extendedResourceName="example.com/gpu")]
+    plugged = plug([claim("c", exactly())], [resource_slice("s", TWO, "p", allNodes=True)], classes)
+    found = filter_now(plugged, web("c", requests={"example.com/gpu": "1"}), nodes)
+    # What n2 needs from the plugin is another thing than what n1 needs.
+    assert [status.code for status in found] == [Code.ERROR, Code.ERROR]
+    assert runs == 1
 
 
 @pytest.mark.parametrize(
