@@ -1,7 +1,9 @@
-"""`SessionSockets`: the sockets of an aiohttp session, none of which outlasts the session.
+"""`SessionSockets`: the sockets of an aiohttp session, none of which outlasts the session on asyncio's loop.
 
 aiohttp forgets the connection of a request that was cancelled, while that connection waits for the end of TLS
 from the server. Nothing waits for such a connection when the session is closed, so it would stay open.
+On uvloop a connected socket belongs to the loop (`process.event_loop`) and is not seen here: there such a
+connection stays open until the loop gives up on the end of TLS.
 """
 
 from __future__ import annotations

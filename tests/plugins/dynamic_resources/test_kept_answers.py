@@ -233,6 +233,8 @@ def test_no_device_is_taken_or_given_back_while_nodes_get_their_slots(
     def watched(self: Inventory, nodes: NodeTable) -> SeenPools:
         def look() -> None:
             free.append(allocator.ledger.lock.acquire(blocking=False))
+            if free[-1]:
+                allocator.ledger.lock.release()
 
         other = threading.Thread(target=look)
         other.start()
