@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +13,19 @@ from typing import Any
 
 import pytest
 from berth_bench.life.life import Result, live
+from berth_bench.life.weights import Weights
 from berth_host import log
 from berth_host.app import Host
 from berth_host.cycle.attempt import Attempt
 from berth_host.cycle.schedule_one import BindingCycle
+from berth_host.handle.server import HandleServer
 from berth_host.queue.in_flight import InFlight
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.scheduling_queue import SchedulingQueue
 
 SHORT_DAYS = 0.003
+SERVED_SEED = 4
+"""The seed of a life with a served plugin."""
 FOUND = {
     25: "a read-back whose time was rounded to a moment early was repeated without end",
     57: "a pod that was deleted while its attempt was undone kept its reservation",
@@ -52,6 +57,15 @@ def test_short_life_keeps_the_laws_and_does_something() -> None:
     assert result.hours > SHORT_DAYS * 24
     assert result.trace_lines == len(result.lines)
     assert result.lines[0].startswith("0.000000 life 1 of 0.003 days Weights(mood=")
+
+
+def test_host_of_a_life_opens_no_socket_for_served_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def opens(self: HandleServer) -> None:
+        raise AssertionError("a socket of this machine decides what happens")
+
+    monkeypatch.setattr(HandleServer, "start", opens)
+    assert Weights.drawn(random.Random(SERVED_SEED)).served is not None
+    assert live(SERVED_SEED, 0.0001, keeps_trace=False).broken == ""
 
 
 @pytest.mark.long

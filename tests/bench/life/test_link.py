@@ -9,10 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_bench.life.link import Delays, FramedEnd, Network, Pipe, ServerCall
+from berth_bench.life.link import Delays, FramedEnd, Network, Pipe, ServerCall, SimulatedChannel
 from berth_bench.life.virtual_loop import VirtualClocks, VirtualLoop, run
+from berth_host.attach import dialing
 from berth_host.attach.configured_places import Place
-from berth_host.attach.peer import DialError
+from berth_host.attach.peer import DialError, Peer
 from berth_sdk.wire.frames import Frame, call_frame
 
 ENDPOINT = "unix:///life/echo.sock"
@@ -200,5 +201,21 @@ def test_successor_at_the_same_endpoint_is_another_one() -> None:
         connection = frames.free("Echo")
         assert connection is not None
         assert await connection.ask(FILTER, b"ask", DEADLINE_S) is None
+
+    on_a_network(main)
+
+
+def test_host_reaches_plugins_by_the_link_until_the_block_ends() -> None:
+    async def main(network: Network, loop: VirtualLoop) -> None:
+        network.link(ENDPOINT).listen(Echo(loop))
+        assert dialing.identity_of(ENDPOINT) is None
+        with pytest.raises(ZeroDivisionError), dialing.replaced(network):
+            assert dialing.identity_of(ENDPOINT) == network.identity_of(ENDPOINT) is not None
+            assert isinstance(await dialing.peer_at(ENDPOINT, PLACE), Peer)
+            assert isinstance(dialing.dial(ENDPOINT, PLACE), SimulatedChannel)
+            raise ZeroDivisionError
+        assert dialing.identity_of(ENDPOINT) is None
+        with pytest.raises(DialError, match="No such file"):
+            await dialing.peer_at(ENDPOINT, PLACE)
 
     on_a_network(main)
