@@ -37,7 +37,8 @@ plugins:
     score: {{{{policy: {{policy}}}}}}
 """
 _SCORES: Final = ("ImageLocality", "NodeResourcesBalancedAllocation")
-_DEADLINES_MS: Final = (100, 250, 1000)
+DEADLINES_MS: Final = (100, 250, 1000)
+"""The deadlines of Filter that a reload draws."""
 _POLICIES: Final = ("Neutral", "Fail")
 
 
@@ -55,7 +56,7 @@ def configuration(
     if chance is not None:
         chance.shuffle(names)
         less = [name for name in _SCORES if chance.random() < 0.5]
-        deadline_ms, policy = chance.choice(_DEADLINES_MS), chance.choice(_POLICIES)
+        deadline_ms, policy = chance.choice(DEADLINES_MS), chance.choice(_POLICIES)
     text = _PROFILE.format(names=_listed(names), less=_listed(less))
     served = _SERVED.format(deadline_ms=deadline_ms, policy=policy)
     return load_configuration(

@@ -28,6 +28,10 @@ _STARTS_S: Final = 5.0
 """The longest time until a process that died is there again."""
 _STILL_S: Final = 30.0
 _DOWN_S: Final = 10.0
+_CALM_S: Final = 0.005
+"""The longest time of a message, and of the work for a call, once nothing is late any more. All steps of a
+call together then take less than the shortest deadline that a reload draws.
+"""
 
 
 class ServedWorld:
@@ -37,7 +41,8 @@ class ServedWorld:
         self, loop: VirtualLoop, weights: ServedWeights, chance: random.Random, trace: Trace, *, is_hurt: bool
     ) -> None:
         """`is_hurt` False: nothing happens to the process."""
-        self.network = Network(loop, Delays(random.Random(chance.random()), weights.link_s))
+        self._delays = Delays(random.Random(chance.random()), weights.link_s)
+        self.network = Network(loop, self._delays)
         self.ledger = GuardLedger()
         self.broken = ""
         self._loop = loop
@@ -68,6 +73,7 @@ class ServedWorld:
     def repair(self) -> None:
         """Replace the process by one that answers in time and as it should."""
         self._is_calm = True
+        self._delays.longest_s = min(self._delays.longest_s, _CALM_S)
         self._die()
         self._link.is_down = False
         self._start()
@@ -83,7 +89,7 @@ class ServedWorld:
         errors = 0.0 if calm else weights.errors
         cls: type[Plugin] = guard(self.ledger, self._memory, self._chance, self._number, errors)
         habits = Habits(
-            work_s=weights.work_s,
+            work_s=min(weights.work_s, _CALM_S) if calm else weights.work_s,
             late=0.0 if calm else weights.late,
             late_s=weights.late_s,
             spoils=0.0 if calm else weights.spoils,

@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 import pytest
+from berth_bench.life.configurations import DEADLINES_MS
 from berth_bench.life.guard import FORBIDDEN, PLUGIN
 from berth_bench.life.laws import LawBrokenError
+from berth_bench.life.served import PluginProcess
 from berth_bench.life.served_weights import ServedWeights
 from berth_bench.life.served_world import ENDPOINT, ServedWorld
 from berth_bench.life.trace import Trace
@@ -41,6 +43,9 @@ def test_each_act_happens_and_afterwards_an_honest_process_listens() -> None:
         before = served.network.identity_of(ENDPOINT)
         served.repair()
         link = served.network.link(ENDPOINT)
+        # Two messages and two waits of the process take less than the shortest deadline of a reload.
+        assert isinstance(link.process, PluginProcess)
+        assert 2 * (link.delays.longest_s + link.process.habits.work_s) < min(DEADLINES_MS) / 1000 / 2
         assert link.accepts is not None
         assert link.identity not in (None, before)
         served.end()
