@@ -75,7 +75,10 @@ class TakenUp:
         live_or_held = {**held, **live}
         bound = [parcel for parcel in plugin.outbox.bound_untold() if parcel.cycle_id not in live_or_held]
         given_back = plugin.outbox.given_back()
-        listed = [*(_encode(plugin.name, item) for item in live_or_held.values()), *map(_encode_bound, bound)]
+        # An attempt lasts longer than its PostBind. A new instance gets no second PostBind, and would keep
+        # the reservation.
+        lasting = [item for key, item in live_or_held.items() if not plugin.outbox.was_post_bound(key)]
+        listed = [*(_encode(plugin.name, item) for item in lasting), *map(_encode_bound, bound)]
         pages = [
             state_pb2.ReconcileRequest(
                 plugin=plugin.name,
@@ -89,7 +92,7 @@ class TakenUp:
         pages[-1].last = True
         asked = (plugin.name, _CALL)
         anchors = [parcel.anchor for parcel in bound if parcel.anchor is not None]
-        anchors += [item.cycle.trace.anchor for item in live_or_held.values() if item.cycle.trace is not None]
+        anchors += [item.cycle.trace.anchor for item in lasting if item.cycle.trace is not None]
         if anchors:
             with anchors[0].request(plugin.name, _METHOD, anchors[1:]) as traceparent:
                 reply = await link.reconcile(pages, asked, RECONCILE_S, traceparent)

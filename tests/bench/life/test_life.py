@@ -29,6 +29,7 @@ SERVED_SEED = 4
 FOUND = {
     (25, 0.02): "a read-back whose time was rounded to a moment early was repeated without end",
     (57, 0.02): "a pod that was deleted while its attempt was undone kept its reservation",
+    (602, 0.01): "a new process of a plugin was given the reservation of a pod whose PostBind was over",
     (617, 0.01): "the served plugin of a calm world answered later than the deadline of a reload",
     (625, 0.01): "the served plugin of a calm world answered later than the deadline of a reload",
     (628, 0.01): "an Unreserve after the stop of a host without the Lease set the timer of old reservations",

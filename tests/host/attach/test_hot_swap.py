@@ -321,6 +321,25 @@ async def test_older_instance_is_not_drained_while_a_cycle_is_its_own(
         await until(lambda: states_of(found)["old"] is State.DRAINED)
 
 
+async def test_new_instance_gets_no_reservation_whose_post_bind_the_older_one_received(
+    tmp_path: Path,
+) -> None:
+    old, new = versions()
+    async with folder(tmp_path) as found:
+        await found.add(old)
+        bound, reserved = await found.began(), await found.began()
+        for cycle in (bound, reserved):
+            assert (await found.host.client.reserve(cycle, "n0")).is_success
+        # The attempt of the bound pod has not ended yet.
+        found.host.live_cycles["Demo"] = [LiveCycle(bound), LiveCycle(reserved)]
+        await found.host.client.post_bind(bound, "n0")
+        await until(lambda: found.attached.outbox.was_post_bound(bound.cycle_id))
+        await found.add(new)
+        (request,) = new.requests("Reconcile")
+        assert [item.cycle_id for item in request.live] == [reserved.cycle_id]
+        found.host.live_cycles.clear()
+
+
 async def test_stop_while_an_instance_is_drained_for_a_newer_one_ends_with_the_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

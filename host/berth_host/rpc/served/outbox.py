@@ -260,6 +260,10 @@ class Outbox:
         """
         return [*self._bound.values()]
 
+    def was_post_bound(self, cycle_id: str) -> bool:
+        """Return True for a running cycle whose PostBind is over: its reservation has ended."""
+        return cycle_id in self._post_bound
+
     def given_back(self) -> list[str]:
         """Return the cycles of the reservations that the plugin has yet to give back."""
         return list(self._unreserves)
