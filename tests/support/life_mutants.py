@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import pytest
+from berth_host.attempt.cycle import CycleEnd
 from berth_host.cache.cache import Cache
 from berth_host.cache.node_info import NodeInfo
 from berth_host.cache.pod_groups import PodGroups
@@ -201,7 +202,7 @@ def _posts_again(original: Any) -> Any:
 
 def _reports_nothing_to_plugins(original: Any) -> Any:
     async def report_bound(self: BindingCycle, attempt: Any) -> None:
-        attempt.framework.end_cycle(attempt, None)
+        attempt.framework.end_cycle(attempt, CycleEnd.BOUND)
         self._observer.ended(attempt)
 
     return report_bound
