@@ -20,7 +20,9 @@ from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
-NODES = [node(name, labels={HOSTNAME: name}) for name in ("n1", "n2")]
+ZONE = "topology.kubernetes.io/zone"
+# A volume that is provisioned for one of the nodes is in a zone of this node alone.
+NODES = [node(name, labels={HOSTNAME: name, ZONE: name}) for name in ("n1", "n2")]
 LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 
 
