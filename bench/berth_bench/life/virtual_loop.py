@@ -123,6 +123,21 @@ class _Task(asyncio.Task[T]):
         return self._number
 
 
+def _owner(task: asyncio.Task[Any]) -> Process | None:
+    """Return the process of a task. From 3.12 on, aiohttp starts tasks that the loop does not make."""
+    if isinstance(task, _Task):
+        return task.process
+    context_of = getattr(task, "get_context", None)
+    return None if context_of is None else process_of(context_of())
+
+
+def _order(task: asyncio.Task[Any]) -> tuple[bool, int, str]:
+    """Return a key that sorts tasks by their creation: those of the loop first."""
+    if isinstance(task, _Task):
+        return False, hash(task), ""
+    return True, len(task.get_name()), task.get_name()
+
+
 class _Nothing(asyncio.Handle):
     """A callback that was taken off the loop."""
 
@@ -295,15 +310,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # At their end, tasks may make others.
         while tasks := self._tasks_of(process):
             for task in tasks:
-                task._log_destroy_pending = False
+                setattr(task, "_log_destroy_pending", False)  # noqa: B010  # not of every type of task
                 asyncio.tasks._unregister_task(task)
                 end_coroutine(process, task.get_coro())  # type: ignore[arg-type]  # tasks are of coroutines
         process.go()
 
-    def _tasks_of(self, process: Process) -> list[_Task[Any]]:
+    def _tasks_of(self, process: Process) -> list[asyncio.Task[Any]]:
         """Return the tasks of a process that have not ended, in the order of their creation."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, _Task)]
-        return sorted((task for task in tasks if task.process is process), key=hash)
+        return sorted((task for task in asyncio.all_tasks(self) if _owner(task) is process), key=_order)
 
     def _taken(self, process: Process) -> list[asyncio.Handle]:
         """Take the callbacks of a process off the loop; return them, those that are due first."""
