@@ -317,8 +317,10 @@ def test_want_of_file_descriptors_passes_and_closes_a_silent_connection(
         def accept(self) -> Any:
             if refusals:
                 raise refusals.pop()
+            accepting.release()
             return self._sock.accept()
 
+    accepting = threading.Semaphore(0)
     accept = server.accept
     monkeypatch.setattr(server, "accept", lambda sock: accept(Listening(sock)))  # type: ignore[arg-type]
     path = tmp_path / "p.sock"
@@ -326,6 +328,8 @@ def test_want_of_file_descriptors_passes_and_closes_a_silent_connection(
     client = FramedClient(f"unix://{path}")
     client.sock.sendall(call_frame(PERMIT, b""))
     assert client.hear() == (Kind.CALL, PERMIT, b"ok")
+    for _ in range(2):  # The server has accepted this connection, and waits for the next one.
+        assert accepting.acquire(timeout=60)
     # One connection is open, far fewer than may be.
     refusals.append(OSError(errno.EMFILE, "Too many open files"))
     stranger = FramedClient(f"unix://{path}")
