@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 from berth_sdk.kube_object import ObjectRef
 from berth_sim.cluster.http.history import History
-from berth_sim.cluster.http.serving import Handlers
+from berth_sim.cluster.http.serving import Handlers, failure
 from berth_sim.cluster.http.target import target_of
 from berth_sim.cluster.server import ApiServer
 
@@ -213,15 +213,10 @@ def _arrived(request: web.BaseRequest, transport: Transport, body: bytes) -> Arr
 
 
 def _refusal(code: int, reason: str, message: str) -> web.Response:
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-    }
     headers = {"Retry-After": "1"} if code == 429 else {}
     return web.Response(
-        status=code, body=orjson.dumps(status), content_type="application/json", headers=headers
+        status=code,
+        body=orjson.dumps(failure(code, reason, message)),
+        content_type="application/json",
+        headers=headers,
     )

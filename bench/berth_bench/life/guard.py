@@ -65,7 +65,7 @@ class GuardLedger:
 
 
 class Memory:
-    """What one process remembers. `held`: the keys of the pods with a reservation, by uid."""
+    """The memory of one process. `held`: the keys of the pods with a reservation, by uid."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}

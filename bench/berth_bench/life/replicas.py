@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, cast
 
 from berth_host.app import Host
@@ -33,6 +34,7 @@ from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.network import Lateness, MemoryNetwork
 from berth_bench.life.plugins import Ledger
 from berth_bench.life.processes import Process
+from berth_bench.life.storms import drawn_gap_s, drawn_storm
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import ProcessClock, VirtualClocks, VirtualLoop
 from berth_bench.life.weights import Weights
@@ -57,7 +59,8 @@ _CUT_LEAST_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaWeights:
-    """What happens to two hosts. Fields that end in `_gap_s` are the mean seconds between two such acts.
+    """The weights of the acts upon two hosts. Fields that end in `_gap_s` are the mean seconds between two
+    such acts.
 
     `lag_s`: the longest delay of the changes in the second API server's watches. `late_s`: the longest delay
     of bytes on the network. `pieces`: the share of parts that arrive in two pieces.
@@ -77,11 +80,8 @@ class ReplicaWeights:
     @classmethod
     def drawn(cls, chance: random.Random, mood: str) -> ReplicaWeights:
         """Draw the weights of a life of a mood."""
-        storm = {"calm": 0.0, "mixed": chance.uniform(0.1, 0.5), "hell": 1.0}[mood]
-
-        def gap_s(calm_s: float, hell_s: float) -> float:
-            return (calm_s + storm * (hell_s - calm_s)) * chance.uniform(0.5, 2.0)
-
+        storm = drawn_storm(chance, mood)
+        gap_s = partial(drawn_gap_s, chance, storm)
         return cls(
             restart_gap_s=gap_s(3000.0, 400.0),
             kill_gap_s=gap_s(3000.0, 300.0),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from berth_bench.life.storms import drawn_gap_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedWeights:
@@ -25,7 +27,7 @@ class ServedWeights:
     def drawn(cls, chance: random.Random, storm: float) -> ServedWeights:
         """Draw the weights. `storm`: 0 for a life in which nothing fails, 1 for the worst."""
         return cls(
-            gap_s=(1200.0 + storm * (60.0 - 1200.0)) * chance.uniform(0.5, 2.0),
+            gap_s=drawn_gap_s(chance, storm, 1200.0, 60.0),
             link_s=chance.choice((0.0, 0.0001, 0.005)) + 0.05 * storm * chance.random(),
             work_s=chance.choice((0.0, 0.0001, 0.01)) + 0.05 * storm * chance.random(),
             late=0.05 * storm * chance.random(),

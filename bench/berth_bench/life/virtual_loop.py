@@ -62,7 +62,7 @@ class VirtualFile(Protocol):
 
 
 class Network(Protocol):
-    """What connects the processes of a life, instead of sockets."""
+    """The network between the processes of a life, in place of sockets."""
 
     async def connect(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_bench.life.served_weights import ServedWeights
+from berth_bench.life.storms import drawn_gap_s, drawn_storm
 
 _KINDS = (
     Fault.TIME_OUT_BEFORE,
@@ -69,11 +71,8 @@ class Weights:
     def drawn(cls, chance: random.Random) -> Weights:
         """Draw the weights of a life."""
         mood = chance.choice(("calm", "mixed", "mixed", "hell"))
-        storm = {"calm": 0.0, "mixed": chance.uniform(0.1, 0.5), "hell": 1.0}[mood]
-
-        def gap_s(calm_s: float, hell_s: float) -> float:
-            return (calm_s + storm * (hell_s - calm_s)) * chance.uniform(0.5, 2.0)
-
+        storm = drawn_storm(chance, mood)
+        gap_s = partial(drawn_gap_s, chance, storm)
         return cls(
             mood=mood,
             nodes=chance.choice((chance.randint(2, 10), chance.randint(1, 3))),

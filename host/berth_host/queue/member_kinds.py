@@ -14,7 +14,7 @@ from berth_host.queue.queued_pod import QueuedPodInfo
 
 
 class _Kind(NamedTuple):
-    """What the members of a kind have in common. `signed`: their signatures by the plugins that rejected
+    """The common properties of the members of a kind. `signed`: their signatures by the plugins that rejected
     them; the uid of a member where such a plugin does not sign.
     """
 

@@ -267,8 +267,8 @@ class Inventory:
 
 
 class _Slots:
-    """What is known of each slot of a table. `identity`: of the table's names. `stamps` (int64[slots]): the
-    last change of pools that only this node can use. `is_local`: whether such pools exist.
+    """The slots of a table, with the last change of each. `identity`: of the table's names. `stamps`
+    (int64[slots]): the last change of pools that only this node can use. `is_local`: whether such pools exist.
     """
 
     __slots__ = ("identity", "is_local", "names", "slot_of", "stamps")

@@ -278,8 +278,9 @@ def _refusal(err: ClusterError) -> web.Response:
     return _status(500, "InternalError", text)
 
 
-def _status(code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> web.Response:
-    status = {
+def failure(code: int, reason: str, message: str) -> dict[str, Any]:
+    """Return the Status object of a refused request. `code`: the HTTP status."""
+    return {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
@@ -287,6 +288,10 @@ def _status(code: int, reason: str, message: str, details: dict[str, Any] | None
         "reason": reason,
         "message": message,
     }
+
+
+def _status(code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> web.Response:
+    status = failure(code, reason, message)
     return _json(code, status if details is None else {**status, "details": details})
 
 
