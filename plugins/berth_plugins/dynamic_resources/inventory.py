@@ -268,7 +268,7 @@ class Inventory:
 
 class _Slots:
     """The slots of a table, with the last change of each. `identity`: of the table's names. `stamps`
-    (int64[slots]): the last change of pools that only this node can use. `is_local`: whether such pools exist.
+    (int64[slots]): the last change of pools of this node alone. `is_local`: whether such pools exist.
     """
 
     __slots__ = ("identity", "is_local", "names", "slot_of", "stamps")
