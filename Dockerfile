@@ -17,7 +17,7 @@ COPY --chown=65532:65532 sdk ./sdk
 COPY --chown=65532:65532 plugins ./plugins
 COPY --chown=65532:65532 host ./host
 RUN python3 -m venv /berth/venv
-RUN pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' '.[tracing]'
+RUN pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' ./plugins/scheduler_plugins '.[tracing]'
 # What the image has (SBOM), in the form of CycloneDX.
 RUN python3 -m venv /berth/tools \
  && /berth/tools/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \

@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
+MADE_FROM := pyproject.toml sdk/pyproject.toml plugins/pyproject.toml plugins/scheduler_plugins/pyproject.toml bench/pyproject.toml host/constraints.txt
 # The first Python on PATH that is new enough and can make an environment, else the first that is new enough;
 # `make PYTHON=/path/to/python3.11 setup` uses another one. A command may exist that finds no Python (pyenv's): each is
 # tried. The search runs at the first use, and once: each Python that it starts takes time.
@@ -139,7 +139,7 @@ $(STAMP): $(MADE_FROM)
 		echo 'the venv module of $(PYTHON) is missing: apt-get install python3-venv' >&2; exit 1; }
 	@# Make .venv anew if it does not work (it was moved, or its Python was removed).
 	@$(BIN)/python -c '' 2>/dev/null && $(BIN)/pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e '.[dev]' -e ./bench
+	$(BIN)/pip install --quiet --disable-pip-version-check -c host/constraints.txt -e ./sdk -e './plugins[dra]' -e ./plugins/scheduler_plugins -e '.[dev]' -e ./bench
 	@# pip does not compile packages that are installed in place; then each start of a process would compile them.
-	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host host/berth_kube host/berth_sim plugins/berth_plugins bench/berth_bench tests/support
+	@$(BIN)/python -m compileall -q sdk/berth_sdk host/berth_host host/berth_kube host/berth_sim plugins/berth_plugins plugins/scheduler_plugins/berth_scheduler_plugins bench/berth_bench tests/support
 	@touch $@

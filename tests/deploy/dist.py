@@ -35,7 +35,13 @@ from docs.pages import Page
 from docs.workspace import BlockError, Workspace
 from support.places import ROOT
 
-PACKAGES: Final = {".": "berth_host", "sdk": "berth_sdk", "plugins": "berth_plugins", "bench": "berth_bench"}
+PACKAGES: Final = {
+    ".": "berth_host",
+    "sdk": "berth_sdk",
+    "plugins": "berth_plugins",
+    "plugins/scheduler_plugins": "berth_scheduler_plugins",
+    "bench": "berth_bench",
+}
 """The package of each folder with a pyproject.toml, by which its distribution is named."""
 BESIDE: Final = {".": ("berth_kube", "berth_sim")}
 """Further packages of a distribution."""

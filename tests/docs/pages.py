@@ -107,7 +107,7 @@ def all_pages() -> list[Page]:
     """Return the three pages at the top, the READMEs of packages, examples and chart, and the pages below
     docs/.
     """
-    folders = ("bench", "plugins", "sdk", "examples/*", "deploy/helm/*")
+    folders = ("bench", "plugins", "plugins/scheduler_plugins", "sdk", "examples/*", "deploy/helm/*")
     more = sorted(path for folder in folders for path in REPOSITORY.glob(f"{folder}/README.md"))
     top = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return [Page(path) for path in (*top, *more, *sorted(DOCS.rglob("*.md")))]

@@ -54,6 +54,13 @@ RUN_ELSEWHERE = {
     # tests/deploy/dist.py installs what the index will have.
     "bench/README.md": ["pip install berth-bench\n"],
     "plugins/README.md": ["pip install berth-host 'berth-plugins[dra]'\n"],
+    "docs/reference/scheduler-plugins.md": [
+        "pip install berth-scheduler-plugins\n"
+        "berth-sdk serve NodeResourcesAllocatable --listen unix:/run/berth/plugins/node-resources.sock\n",
+    ],
+    "plugins/scheduler_plugins/README.md": [
+        "pip install berth-host 'berth-plugins[dra]' berth-scheduler-plugins\n"
+    ],
     "sdk/README.md": ["pip install 'berth-sdk[server]'\n"],
     # These need a container engine, and nodes of a cluster.
     "docs/how-to/deploy.md": [

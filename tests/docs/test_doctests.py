@@ -10,6 +10,7 @@ from types import ModuleType
 import berth_host
 import berth_kube
 import berth_plugins
+import berth_scheduler_plugins
 import berth_sdk
 import berth_sim
 import pytest
@@ -30,7 +31,13 @@ def _modules(package: ModuleType) -> list[str]:
 
 
 SDK_MODULES = [name for name in _modules(berth_sdk) if "._" not in name]
-OTHER_MODULES = [*_modules(berth_host), *_modules(berth_kube), *_modules(berth_sim), *_modules(berth_plugins)]
+OTHER_MODULES = [
+    *_modules(berth_host),
+    *_modules(berth_kube),
+    *_modules(berth_sim),
+    *_modules(berth_plugins),
+    *_modules(berth_scheduler_plugins),
+]
 
 
 def _run(name: str) -> doctest.TestResults:

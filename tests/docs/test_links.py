@@ -16,9 +16,10 @@ _FOLDERS: Final = {
     "berth_sim": "host",
     "berth_sdk": "sdk",
     "berth_plugins": "plugins",
+    "berth_scheduler_plugins": "plugins/scheduler_plugins",
 }
 _SOURCE: Final = re.compile(
-    r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_kube|berth_sim|berth_sdk|berth_plugins)/[\w/.]+)`"
+    r"`((?:sdk|host|plugins|tests|proto|berth_host|berth_kube|berth_sim|berth_sdk|berth_plugins|berth_scheduler_plugins)/[\w/.]+)`"
 )
 """A file or a folder of the repository; the path of a package may omit the folder above it."""
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES.values()])

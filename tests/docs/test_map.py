@@ -16,6 +16,7 @@ WHOLE = (
     "host/berth_sim",
     "sdk/berth_sdk",
     "plugins/berth_plugins",
+    "plugins/scheduler_plugins/berth_scheduler_plugins",
     "bench/berth_bench",
 )
 """Every folder with Python files below these must have a line; of `tests` only the top-level folders."""

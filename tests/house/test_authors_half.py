@@ -18,7 +18,7 @@ WITHOUT_THE_SDK = ROOT / "examples" / "no_sdk"
 def forbidden() -> set[str]:
     """Return the modules that plugins may not import."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    [found] = [one for one in contracts if one.get("source_modules") == ["berth_plugins"]]
+    [found] = [one for one in contracts if one["name"].startswith("Plugins know the author's half")]
     return set(found["forbidden_modules"]) - {"berth_sdk.testing"}
 
 

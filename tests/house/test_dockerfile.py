@@ -26,7 +26,10 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER_ID = 65532
 # The index and its certificates belong to the machine, not to the build.
 PASSED_ON = re.compile(r"(?i)PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy")
-INSTALL = "pip install --no-cache-dir -c host/constraints.txt ./sdk './plugins[dra]' '.[tracing]'"
+INSTALL = (
+    "pip install --no-cache-dir -c host/constraints.txt"
+    " ./sdk './plugins[dra]' ./plugins/scheduler_plugins '.[tracing]'"
+)
 
 
 def instructions(stage: int) -> list[tuple[str, str]]:
@@ -64,13 +67,13 @@ def test_constraints_pin_every_runtime_dependency() -> None:
     assert all("==" in line for line in pinned.values())
     projects = [
         tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-        for folder in (".", "sdk", "plugins")
+        for folder in (".", "sdk", "plugins", "plugins/scheduler_plugins")
     ]
     lines = [line for project in projects for line in project["dependencies"]]
     lines += projects[0]["optional-dependencies"]["uvloop"] + projects[2]["optional-dependencies"]["dra"]
     wanted = {Requirement(line).name.lower() for line in lines}
     assert {"numpy", "google-re2"} <= wanted
-    assert wanted - {"berth-sdk"} <= pinned.keys()
+    assert wanted - {"berth-sdk", "berth-plugins"} <= pinned.keys()
 
 
 @pytest.fixture

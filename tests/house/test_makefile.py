@@ -13,7 +13,7 @@ from support.places import ROOT
 MAKE = shutil.which("make") or "make"
 WITHOUT_VENV = 'case "$2" in *ensurepip*) exit 1;; esac'
 SETTINGS = ("PYTHON", "NEWEST", "VENV", "PYTEST_ARGS")
-PARTS = [f"{part}/pyproject.toml" for part in ("sdk", "plugins", "bench")]
+PARTS = [f"{part}/pyproject.toml" for part in ("sdk", "plugins", "plugins/scheduler_plugins", "bench")]
 
 
 def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ DISTRIBUTIONS = (
     "host/berth_sim",
     "sdk/berth_sdk",
     "plugins/berth_plugins",
+    "plugins/scheduler_plugins/berth_scheduler_plugins",
     "bench/berth_bench",
 )
 OTHERS = {"_replace", "_asdict", "_make", "_fields", "_exit", "_current_frames", "_value_"}

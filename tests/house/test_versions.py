@@ -1,4 +1,4 @@
-"""The four packages and the chart have one version, which CHANGELOG.md has a section for, and one licence."""
+"""The five packages and the chart have one version, which CHANGELOG.md has a section for, and one licence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import tomllib
 
 from support.places import ROOT
 
-PACKAGES = ("pyproject.toml", "sdk/pyproject.toml", "plugins/pyproject.toml", "bench/pyproject.toml")
+PACKAGES = (
+    "pyproject.toml",
+    "sdk/pyproject.toml",
+    "plugins/pyproject.toml",
+    "plugins/scheduler_plugins/pyproject.toml",
+    "bench/pyproject.toml",
+)
 CHART = ROOT / "deploy" / "helm" / "berth" / "Chart.yaml"
 
 

@@ -13,11 +13,13 @@ from typing import Any, Final, Protocol, cast
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import ClusterEvent
+from berth_sdk.extension_points import ScoreNormalization
 from berth_sdk.handle import Handle
 from berth_sdk.kube_object import KubeObject
 from berth_sdk.needs import NeedKind
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, PreFilterResult, QueuedPod
+from berth_sdk.runtime.normalization import normalized
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.status import Code, Status
@@ -66,6 +68,10 @@ class Ask(Protocol):
 
     async def score(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
         """Raw scores, or PreScore's status where that is not SUCCESS."""
+        ...
+
+    async def final_scores(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
+        """Scores after normalisation, or PreScore's status where that is not SUCCESS."""
         ...
 
     async def pre_enqueue(self, plug: Plug, pod: QueuedPod) -> Status:
@@ -121,6 +127,21 @@ class InProcess:
             return status
         scores: list[int] = (await _value(runtime.score(state, pod, nodes))).tolist()
         return scores
+
+    async def final_scores(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
+        """PreScore, Score, then NormalizeScore."""
+        runtime = plug.runtime()
+        state = CycleState("cycle")
+        status: Status = await _value(runtime.pre_score(state, pod, nodes))
+        if not status.is_success:
+            return status
+        raw = await _value(runtime.score(state, pod, nodes))
+        how = runtime.descriptor.normalization
+        if how is ScoreNormalization.RPC:
+            scores: list[int] = (await _value(runtime.normalize(state, pod, raw, nodes))).tolist()
+            return scores
+        final: list[int] = normalized(raw, how).tolist()
+        return final
 
     async def pre_enqueue(self, plug: Plug, pod: QueuedPod) -> Status:
         """PreEnqueue."""

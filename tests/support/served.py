@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -32,9 +32,16 @@ from support.asking import Plug
 from support.attached import PROFILE, AttachedHost, wanted
 from support.plugin_processes import can_connect, fork, serve_command
 
-DEFAULT_PLUGINS = sorted(
-    entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith("berth_plugins.")
-)
+
+def _plugins_of(package: str) -> list[str]:
+    return sorted(
+        entry.name for entry in entry_points(group="berth.plugins") if entry.value.startswith(f"{package}.")
+    )
+
+
+DEFAULT_PLUGINS = _plugins_of("berth_plugins")
+SCHEDULER_PLUGINS = _plugins_of("berth_scheduler_plugins")
+"""The plugins with the names of kubernetes-sigs/scheduler-plugins."""
 START_TIMEOUT_S = 60.0
 # Decisions are compared, not times, and machines may be busy.
 PATIENT = {
@@ -46,8 +53,15 @@ PATIENT = {
 @contextmanager
 def default_plugin_server(folder: Path) -> Iterator[str]:
     """All default plugins, served by one process; the endpoint."""
+    with plugin_server(folder, DEFAULT_PLUGINS) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def plugin_server(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """Installed plugins, served by one process; the endpoint."""
     socket_path = folder / "plugins.sock"
-    process = fork([*serve_command(*DEFAULT_PLUGINS), "--listen", f"unix:{socket_path}"], {})
+    process = fork([*serve_command(*names), "--listen", f"unix:{socket_path}"], {})
     try:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not can_connect(socket_path):
@@ -68,14 +82,14 @@ class Served:
 
     async def pre_filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> PreFilterResult:
         """PreFilter alone."""
-        async with self._attached(plug, nodes) as host:
-            answer = await host.client.pre_filter(_cycle(host, pod), host.nodes)
+        async with self.attached(plug, nodes) as host:
+            answer = await host.client.pre_filter(cycle_of(host, pod), host.nodes)
             return replace(answer, status=_unsigned(answer.status))
 
     async def filter(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[Status]:
         """PreFilter, then Filter."""
-        async with self._attached(plug, nodes) as host:
-            cycle, asked = _cycle(host, pod), _same_rows(nodes, host.nodes)
+        async with self.attached(plug, nodes) as host:
+            cycle, asked = cycle_of(host, pod), same_rows(nodes, host.nodes)
             if ExtensionPoint.PRE_FILTER in host.client.points:
                 before = (await host.client.pre_filter(cycle, host.nodes)).status
                 if before.code is Code.SKIP:
@@ -86,21 +100,33 @@ class Served:
 
     async def scenarios(self, plug: Plug, pod: Pod, scenarios: Scenarios) -> list[Status]:
         """What if."""
-        async with self._attached(plug, scenarios.nodes.whole) as host:
+        async with self.attached(plug, scenarios.nodes.whole) as host:
             asked = Scenarios(host.nodes, scenarios.items)
-            verdicts = await host.client.filter_scenarios(_cycle(host, pod), asked)
+            verdicts = await host.client.filter_scenarios(cycle_of(host, pod), asked)
             return [_unsigned(one) for one in verdicts.to_list()]
 
     async def score(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
         """PreScore, then Score."""
-        async with self._attached(plug, nodes) as host:
-            cycle, asked = _cycle(host, pod), _same_rows(nodes, host.nodes)
+        async with self.attached(plug, nodes) as host:
+            cycle, asked = cycle_of(host, pod), same_rows(nodes, host.nodes)
             if ExtensionPoint.PRE_SCORE in host.client.points:
                 status = await host.client.pre_score(cycle, asked)
                 if not status.is_success:
                     return _unsigned(status)
             outcome = await host.client.score(cycle, asked)
             scores: list[int] = outcome.raw.tolist()
+            return scores if outcome.status.is_success else outcome.status
+
+    async def final_scores(self, plug: Plug, pod: Pod, nodes: NodeTable) -> list[int] | Status:
+        """PreScore, Score, then NormalizeScore."""
+        async with self.attached(plug, nodes) as host:
+            cycle, asked = cycle_of(host, pod), same_rows(nodes, host.nodes)
+            if ExtensionPoint.PRE_SCORE in host.client.points:
+                status = await host.client.pre_score(cycle, asked)
+                if not status.is_success:
+                    return _unsigned(status)
+            outcome = await host.client.score(cycle, asked)
+            scores: list[int] = outcome.normalized.tolist()
             return scores if outcome.status.is_success else outcome.status
 
     async def pre_enqueue(self, plug: Plug, pod: QueuedPod) -> Status:
@@ -120,16 +146,17 @@ class Served:
 
     async def bind(self, plug: Plug, pod: Pod, node_name: str) -> BindResult | None:
         """Bind."""
-        async with self._attached(plug, make_table([make_node(node_name)])) as host:
-            return await host.client.bind(_cycle(host, pod), node_name)
+        async with self.attached(plug, make_table([make_node(node_name)])) as host:
+            return await host.client.bind(cycle_of(host, pod), node_name)
 
     @asynccontextmanager
     async def _client(self, plug: Plug) -> AsyncIterator[PluginClient]:
-        async with self._attached(plug, make_table([make_node("a")])) as host:
+        async with self.attached(plug, make_table([make_node("a")])) as host:
             yield host.client
 
     @asynccontextmanager
-    async def _attached(self, plug: Plug, nodes: NodeTable) -> AsyncIterator[AttachedHost]:
+    async def attached(self, plug: Plug, nodes: NodeTable) -> AsyncIterator[AttachedHost]:
+        """Yield a host with a new instance of the plugin, and with the nodes and pods of a table."""
         place = Place(endpoint=self._endpoint, plugins=(wanted(plug.cls.__name__, args=plug.args),))
         host = AttachedHost([place], node_count=0, points=PATIENT)
         whole = nodes.whole
@@ -147,7 +174,7 @@ class Served:
             await host.attachments.stop()
 
 
-def _cycle(host: AttachedHost, pod: Pod) -> Cycle:
+def cycle_of(host: AttachedHost, pod: Pod) -> Cycle:
     """Return a cycle that the server has not seen: it outlives the hosts that ask it."""
     return Cycle(uuid.uuid4().hex, pod, PROFILE, version=host.state.version, budget_s=60.0)
 
@@ -157,7 +184,7 @@ def _unsigned(status: Status) -> Status:
     return Status(status.code, status.reasons)
 
 
-def _same_rows(nodes: NodeTable, other: NodeTable) -> NodeTable:
+def same_rows(nodes: NodeTable, other: NodeTable) -> NodeTable:
     """Return the rows of `other` that have the names of `nodes`, in their order."""
     positions = [other.position(name) for name in nodes.names]
     return other.take([position for position in positions if position is not None])

@@ -1,6 +1,7 @@
-"""The one table of plugins of other projects that berth does not have, and of what berth has instead.
+"""The one table of plugins of other projects, and of what berth has instead.
 
-`berth migrate` leaves these plugins out and quotes the table; the reference page is generated from it.
+`berth migrate` leaves out those that are not installed, and quotes the table. The reference page is made of
+it.
 Source: kubernetes-sigs/scheduler-plugins `cmd/scheduler/main.go` and the plugins' packages, 0.18 to 0.35.
 """
 
@@ -42,6 +43,8 @@ _NETWORK: Final = "network-aware scheduling"
 _SYSCHED: Final = "sysched"
 _SAMPLES: Final = "samples"
 
+_INSTALL: Final = "install it (pip install berth-scheduler-plugins), and migrate the file again"
+"""The advice for a plugin of the distribution berth-scheduler-plugins."""
 _BY_REQUESTS: Final = "berth's own plugins know the requests of pods, not the measured load"
 
 
@@ -71,8 +74,7 @@ OTHER_PLUGINS: Final[tuple[OtherPlugin, ...]] = (
         _RESOURCES,
         ("score",),
         "prefers nodes with the least or the most allocatable resources, used or not",
-        "NodeResourcesFit scores what is left on a node (scoringStrategy), not its size; write a plugin with "
-        "Score over the allocatable columns of the node table",
+        _INSTALL,
     ),
     _near(
         "NodeResourcesFitPlus",

@@ -26,7 +26,13 @@ def calls_of_loaders(source: str) -> list[int]:
 def test_yaml_is_read_by_the_one_reader() -> None:
     files = [
         path
-        for folder in ("host/berth_host", "sdk/berth_sdk", "plugins/berth_plugins", "examples")
+        for folder in (
+            "host/berth_host",
+            "sdk/berth_sdk",
+            "plugins/berth_plugins",
+            "plugins/scheduler_plugins",
+            "examples",
+        )
         for path in (ROOT / folder).rglob("*.py")
     ]
     assert len(files) > 300

@@ -1,0 +1,1 @@
+"""Tests of berth-scheduler-plugins, each in process and served."""

@@ -1,0 +1,24 @@
+"""`ask`: calls a plugin of berth-scheduler-plugins. Every test that takes it runs in process and served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.asking import Ask, InProcess
+from support.served import SCHEDULER_PLUGINS, Served, plugin_server
+
+
+@pytest.fixture(scope="session")
+def scheduler_plugin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a process that serves all plugins of the distribution."""
+    with plugin_server(tmp_path_factory.mktemp("plugins"), SCHEDULER_PLUGINS) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["in_process", "socket"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    """One transport after the other; each must give the same answers."""
+    if request.param == "in_process":
+        return InProcess()
+    return Served(request.getfixturevalue("scheduler_plugin_server"))
