@@ -114,11 +114,15 @@ class FaultyCluster:
         faults: Faults = HARMLESS,
         note: Note | None = None,
         note_event: NoteEvent | None = None,
+        before_events: Callable[[], None] | None = None,
     ) -> None:
-        """Wrap `inner`. `note_event`: called with pod, reason and text of each event about a pod."""
+        """Wrap `inner`. `note_event`: called with pod, reason and text of each event about a pod.
+        `before_events`: called before each event that is handed over, while no code of the host runs.
+        """
         self._inner = inner
         self._note = note
         self._note_event = note_event
+        self._before_events = before_events
         self._clock = clock
         self._random = random.Random(seed)
         self._handler: WatchHandler | None = None
@@ -413,6 +417,8 @@ class FaultyCluster:
                 event = events.popleft()
                 if not events:
                     del self._waiting[kind]
+                if self._before_events is not None:
+                    self._before_events()
                 self._handler(event)
         finally:
             self._plan_turn()

@@ -22,7 +22,8 @@ from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life.faulty_cluster import FaultyCluster
 from berth_bench.life.hosts import Act
-from berth_bench.life.laws import Laws
+from berth_bench.life.laws import LawBrokenError, Laws
+from berth_bench.life.own_view import OwnView
 from berth_bench.life.plugins import Ledger
 from berth_bench.life.trace import Trace
 from berth_bench.life.weights import Weights
@@ -61,6 +62,8 @@ class OneHost:
         self._options = options
         self._ledgers = ledgers
         self._clock = clock
+        self._own_view = OwnView()
+        self._broken = ""
         self._port, self.host = self._new_host()
         self._changes: list[asyncio.Future[None]] = []
 
@@ -86,8 +89,11 @@ class OneHost:
         await self.host.start()
 
     def check(self) -> None:
-        """Raise the error that the host stopped with."""
+        """Raise the error that the host stopped with, and LawBrokenError."""
         self.host.check()
+        self._look()
+        if self._broken:
+            raise LawBrokenError(self._broken)
 
     def behave(self) -> None:
         """Let nothing fail and nothing be late from now on."""
@@ -105,6 +111,11 @@ class OneHost:
 
     def kill(self) -> None:
         """Do nothing: the end of the loop cancels what is left."""
+
+    def _look(self) -> None:
+        """Keep the first law that what the host knows breaks. A host that is being replaced knows nothing."""
+        if not self._broken and not self._changing.locked():
+            self._broken = self._own_view.broken(self.host)
 
     async def _cut(self, chance: random.Random) -> None:
         """Let the API server be away, or its watches be silent, for a while."""
@@ -169,5 +180,6 @@ class OneHost:
             self._weights.faults,
             note=self._laws.note,
             note_event=self._laws.note_event,
+            before_events=self._look,
         )
         return port, Host(self._configuration, port, self._options())

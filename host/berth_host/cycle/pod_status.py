@@ -8,10 +8,10 @@ Source: kube-scheduler `schedule_one.go` (handleSchedulingFailure, updatePod), v
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
@@ -27,10 +27,13 @@ from berth_host.log import get_logger
 from berth_host.model.clock import Clock
 
 log = get_logger()
+T = TypeVar("T")
 NOTE_MAX_BYTES: Final = 1024
 MESSAGE_MAX_BYTES: Final = 32 * 1024
-REMEMBERED_NOMINATIONS: Final = 1024
-"""The number of written nominations that are kept, by the pod's uid. The oldest are dropped first."""
+REMEMBERED: Final = 1024
+"""The number of written nominations, and of written conditions, that are kept, by the pod's uid. The oldest
+are dropped first.
+"""
 
 
 class PodStatusWriter:
@@ -44,6 +47,7 @@ class PodStatusWriter:
         self._clock = clock
         self._writes = OrderedWrites("pods")
         self._nominated: dict[str, _Nominated] = {}
+        self._conditions: dict[str, _Conditions] = {}
 
     @property
     def pending_count(self) -> int:
@@ -66,27 +70,30 @@ class PodStatusWriter:
         nomination.
         """
         self.event(pod, "Warning", "FailedScheduling", "Scheduling", failure.message)
-        condition = self._condition(pod, failure) or {}
+        now = format_time(self._clock.now_s())
         nominated = failure.nominated
-        is_news = nominated is not None and (
-            nominated != self._nomination_of(pod)
-            or pod.uid in self._writes  # a write may be about to change it
-        )
-        if condition or is_news:
-            self.in_order(pod, partial(self._write_failure, pod, condition, nominated))
+        if (
+            pod.uid in self._writes  # a write may be about to change what the result is compared with
+            or self._condition(pod, failure, now)
+            or (nominated is not None and nominated != self._nomination_of(pod))
+        ):
+            self.in_order(pod, partial(self._write_failure, pod, failure, now))
 
     def refused(self, pod: Pod, message: str) -> None:
         """Write the condition PodScheduled=False of a pod that cannot be read, and so is not queued."""
         failure = Failure(status=Status(Code.ERROR), message=message, nominated=None)
-        if condition := self._condition(pod, failure):
-            self.in_order(pod, partial(self._write_failure, pod, condition, None))
+        now = format_time(self._clock.now_s())
+        if self._condition(pod, failure, now):
+            self.in_order(pod, partial(self._write_failure, pod, failure, now))
 
-    async def _write_failure(self, pod: Pod, condition: dict[str, Any], nominated: str | None) -> None:
-        """Patch the differences from the pod's status, after the earlier writes."""
+    async def _write_failure(self, pod: Pod, failure: Failure, now: str) -> None:
+        """Patch the differences from the pod's status, after the earlier writes. `now`: when it failed."""
+        status = self._condition(pod, failure, now) or {}
+        nominated = failure.nominated
         if nominated is not None and nominated != self._nomination_of(pod):
-            condition = {**condition, "nominatedNodeName": nominated or None}
-        if condition:
-            await self._patch(pod, condition)
+            status = {**status, "nominatedNodeName": nominated or None}
+        if status:
+            await self._patch(pod, status)
 
     def _nomination_of(self, pod: Pod) -> str:
         """Return the node that the pod's status nominates, empty for none.
@@ -122,8 +129,11 @@ class PodStatusWriter:
         if node_name != self._nomination_of(pod):
             await self._patch(pod, {"nominatedNodeName": node_name or None})
 
-    def _condition(self, pod: Pod, failure: Failure) -> dict[str, Any] | None:
-        """Return the patch for the condition PodScheduled; None if the condition would not change."""
+    def _condition(self, pod: Pod, failure: Failure, now: str) -> dict[str, Any] | None:
+        """Return the patch for the condition PodScheduled; None if the condition would not change.
+
+        The watched conditions count, unless this writer has written some that the watch has not shown.
+        """
         known = pod.object
         wanted = {
             "type": "PodScheduled",
@@ -132,8 +142,12 @@ class PodStatusWriter:
             "message": cut_message(failure.message),
             "observedGeneration": known.get("metadata.generation") if known else None,
         }
-        conditions = known.get("status.conditions", []) if known else []
-        return condition_patch(conditions, wanted, format_time(self._clock.now_s()))
+        ours = self._conditions.get(pod.uid)
+        if ours is not None and not is_newer(pod.resource_version, ours.version):
+            conditions = ours.conditions
+        else:
+            conditions = known.get("status.conditions", []) if known else []
+        return condition_patch(conditions, wanted, now)
 
     async def _patch(self, pod: Pod, status: Mapping[str, Any]) -> None:
         try:
@@ -141,12 +155,13 @@ class PodStatusWriter:
         except ClusterError as err:
             log.warning("pod.status_refused", pod=pod.key, problem=str(err))
             return
+        version = written.ref.resource_version
         if "nominatedNodeName" in status:
             node_name = status["nominatedNodeName"] or ""
-            self._nominated.pop(pod.uid, None)
-            self._nominated[pod.uid] = _Nominated(node_name, written.ref.resource_version)
-            if len(self._nominated) > REMEMBERED_NOMINATIONS:
-                del self._nominated[next(iter(self._nominated))]
+            _remember(self._nominated, pod.uid, _Nominated(node_name, version))
+        if "conditions" in status:
+            conditions = written.get("status.conditions") or ()
+            _remember(self._conditions, pod.uid, _Conditions(conditions, version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +170,21 @@ class _Nominated:
 
     node_name: str
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """The conditions of a pod after this writer has written one, and the version of the pod with them."""
+
+    conditions: Sequence[Mapping[str, Any]]
+    version: str
+
+
+def _remember(kept: dict[str, T], uid: str, written: T) -> None:
+    kept.pop(uid, None)
+    kept[uid] = written
+    if len(kept) > REMEMBERED:
+        del kept[next(iter(kept))]
 
 
 def is_newer(shown: str, written: str) -> bool:

@@ -45,12 +45,13 @@ class BindingError(BerthError):
 @dataclass(slots=True, eq=False)
 class ClaimBinding:
     """One claim of the pod. `claim`: the last known version; None: it does not exist yet. `reserved`: the
-    devices that Reserve chose for it. `is_sent`: the patch of its status has been sent. `is_bound`: that
-    patch was applied.
+    devices that Reserve chose for it. `is_watched`: `claim` is as the watch shows it. `is_sent`: the patch of
+    its status has been sent. `is_bound`: that patch was applied.
     """
 
     claim: KubeObject | None
     reserved: Reserved
+    is_watched: bool = False
     is_sent: bool = False
     is_bound: bool = False
     conflicts: int = 0
@@ -113,11 +114,11 @@ class Binding:
                 if step == _CREATE:
                     made.append(one)
                 if step != _POD:
-                    one.claim = result.object
+                    one.claim, one.is_watched = result.object, False
                 if step == _STATUS:
                     self._is_bound_now(one)
             elif result.outcome is PatchOutcome.CONFLICT and result.object is not None and step != _POD:
-                one.claim = result.object
+                one.claim, one.is_watched = result.object, False
                 one.conflicts += 1
                 if one.conflicts >= _MAX_CONFLICTS:
                     raise BindingError(f"{_doing(one, step)}: {result.message}")
@@ -150,10 +151,18 @@ class Binding:
         return tuple(patches)
 
     def _is_the_pods(self, one: ClaimBinding) -> bool:
-        """Return True if the claim is the pod's already, as it was read or as another pod has written it."""
+        """Return True if the claim is the pod's already, as it was read or as another pod has written it.
+
+        A watched claim that names the pod is written once more: after an attempt that was undone, the watch
+        may not show yet that the host has taken the pod out.
+        """
         if one.claim is None:
             return False
-        one.claim = self.turns.newest(one.claim)
+        newest = self.turns.newest(one.claim)
+        if newest is not one.claim:
+            one.claim, one.is_watched = newest, False
+        if one.is_watched and one.reserved.consumer is None:
+            return False
         if not self._is_written(one, one.claim):
             return False
         if one.reserved.allocation is not None:

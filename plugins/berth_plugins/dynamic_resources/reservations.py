@@ -192,7 +192,7 @@ class ClaimReservations:
             claim = self._allocator.claims.get(one.name, one.namespace)
             if one.requests is None and (claim is None or claim.ref.uid != one.uid):
                 raise BindingError(f"claim {one.namespace}/{one.name} got deleted in the meantime")
-            claims.append(ClaimBinding(claim, one))
+            claims.append(ClaimBinding(claim, one, is_watched=claim is not None))
             yield
         return Binding(pod, claims, self._turns, state.cycle_id, self._allocator.rules)
 

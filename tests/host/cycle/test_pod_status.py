@@ -74,6 +74,19 @@ async def test_same_failure_again_writes_nothing() -> None:
     assert first.resource_version == second.resource_version
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_failure_that_the_watch_still_shows_replaces_a_later_one(waits: bool) -> None:
+    written = Written()
+    known = await written.fail("full")
+    for message in ("tainted", "full"):
+        failure = Failure(status=Status.unschedulable(message), message=message)
+        written.writer.attempt_failed(known, failure)
+        if waits:
+            await written.writer.flush(60)
+    await written.writer.flush(60)
+    assert condition(written.pod)["message"] == "full"
+
+
 async def test_changed_message_keeps_the_time_of_the_transition() -> None:
     written = Written()
     await written.fail("full")

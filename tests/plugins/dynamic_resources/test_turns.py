@@ -40,10 +40,13 @@ class Server:
     def claim(self) -> KubeObject:
         return KubeObject.of(self.raw)
 
-    def binding(self, name: str, allocation: Json | None = ALLOCATION) -> Binding:
+    def binding(
+        self, name: str, allocation: Json | None = ALLOCATION, watched: KubeObject | None = None
+    ) -> Binding:
         reserved = Reserved("default", "a", "uid-a", allocation, group="podgroup/default/g")
         pod = Pod(name=name, uid=f"uid-{name}")
-        return Binding(pod, [ClaimBinding(self.claim, reserved)], self.turns, f"cycle-{name}")
+        claim = ClaimBinding(watched or self.claim, reserved, is_watched=watched is not None)
+        return Binding(pod, [claim], self.turns, f"cycle-{name}")
 
     def apply(self, patch: ObjectPatch) -> PatchResult:
         current = self.claim
@@ -76,6 +79,19 @@ def test_writer_enters_the_pods_that_wait_for_their_turn() -> None:
     assert [other.waits for other in others] == [0, 0]
     assert (server.users(), server.writes) == (["one", "two", "three"], 2)
     assert len(server.turns) == 0
+
+
+def test_claim_from_which_the_pod_was_taken_is_written_again_though_the_watch_still_names_the_pod() -> None:
+    server = Server(allocation=ALLOCATION, reservedFor=[{"name": "one", "uid": "uid-one"}])
+    watched = server.claim
+    metadata = {**server.raw["metadata"], "resourceVersion": "2"}
+    server.raw = {**server.raw, "metadata": metadata, "status": {"allocation": ALLOCATION}}
+    again = server.binding("one", watched=watched)
+    for _ in range(2):  # the first write is refused, as it is based on the version that the watch shows
+        (patch,) = at_once(again.patches())
+        again.take([server.apply(patch)])
+    assert at_once(again.patches()) == ()
+    assert server.users() == ["one"]
 
 
 def test_pod_that_gives_up_lets_the_next_one_write() -> None:
