@@ -634,6 +634,9 @@ class PreScorePlugin(Protocol):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status | None]:
         """Prepare the scores. Return SKIP when this plugin adds nothing for this pod: the host does not call
         its Score.
+
+        Reasons of a SUCCESS or a SKIP are shown by `berth why` and counted in `berth_plugin_remarks_total`:
+        for nodes that cannot be scored, or a server that is away.
         """
         ...
 

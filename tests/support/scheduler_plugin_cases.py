@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
@@ -30,6 +27,7 @@ from berth_sdk.status import Code, Status
 from berth_sdk.testing import PluginHost, make_table
 from support.asking import Plug
 from support.attached import AttachedHost
+from support.json_server import serving_json
 from support.served import Served, cycle_of, same_rows
 
 Json = dict[str, Any]
@@ -256,29 +254,8 @@ def _watcher(case: Json, later_s: int) -> Iterator[str]:
     for part, key in ((metrics, "timestamp"), (window, "start"), (window, "end")):
         if part.get(key):
             part[key] = part[key] + later_s
-    body = json.dumps(metrics).encode()
-    status = case.get("metricsHttpStatus", 200)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_there = self.path == "/watcher"
-            self.send_response(status if is_there else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_json({"/watcher": (case.get("metricsHttpStatus", 200), metrics)}) as server:
+        yield server.address
 
 
 def _attached(status: Status) -> Status:

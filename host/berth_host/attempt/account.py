@@ -10,6 +10,7 @@ class Account:
     """The account of one cycle of a pod, of a group, or of a placement."""
 
     _passed_over: tuple[str, ...] = ()
+    _remarks: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.timings_s: dict[tuple[str, str], float] = {}
@@ -33,10 +34,16 @@ class Account:
         """Note that the cycle goes on without an HTTP extender, in a sentence."""
         self._passed_over = (*self._passed_over, note)
 
+    def remark(self, plugin: str, text: str) -> None:
+        """Note what a plugin says about the pod although it neither fails nor rejects."""
+        self._remarks = (*self._remarks, f"{plugin}: {text}")
+
     @property
     def notes(self) -> list[str]:
-        """One sentence for each omission, each overrun and each HTTP extender that was passed over."""
-        return [*self.omissions, *self.overruns, *self._passed_over]
+        """One sentence for each omission, each overrun, each HTTP extender that was passed over, and each
+        remark of a plugin.
+        """
+        return [*self.omissions, *self.overruns, *self._passed_over, *self._remarks]
 
     @property
     def omissions(self) -> list[str]:

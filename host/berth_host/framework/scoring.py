@@ -104,11 +104,17 @@ def _zeros(count: int) -> Scores:
 
 
 def note_pre_score(client: PluginClient, status: Status, cycle: Cycle) -> Status | None:
-    """Note in the cycle whether the plugin skips Score. A returned Status is an error that ends the cycle."""
+    """Note in the cycle whether the plugin skips Score, and the reasons that it gives without an error.
+
+    A returned Status is an error that ends the cycle.
+    """
     if status.code is Code.SKIP:
         cycle.skip_score.add(client.name)
     elif not status.is_success:
         return Status.error(f'running PreScore plugin "{client.name}": {status.message}')
+    if status.reasons:
+        cycle.account.remark(client.name, status.message)
+        client.stats.remarks += 1
     return None
 
 

@@ -426,6 +426,12 @@ PLUGIN_OVERRUNS: Final = counter(
 PLUGIN_VIOLATIONS: Final = counter(
     "berth_plugin_violations_total", "ALPHA", "plugin", "Answers that violate the plugin contract."
 )
+PLUGIN_REMARKS: Final = counter(
+    "berth_plugin_remarks_total",
+    "ALPHA",
+    "plugin",
+    "Answers of PreScore that gave a reason without an error, such as nodes that the plugin cannot score.",
+)
 PLUGIN_DRIFTS: Final = counter(
     "berth_plugin_state_drifts_total",
     "ALPHA",

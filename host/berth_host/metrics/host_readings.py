@@ -49,6 +49,10 @@ def show_plugins(metrics: SchedulerMetrics, stats: Stats) -> None:
         families.PLUGIN_VIOLATIONS,
         lambda: [((plugin,), one.violations) for plugin, one in stats().items()],
     )
+    metrics.read(
+        families.PLUGIN_REMARKS,
+        lambda: [((plugin,), one.remarks) for plugin, one in stats().items()],
+    )
 
 
 def _call_times(stats: Stats) -> Iterator[tuple[Labels, Histogram]]:

@@ -58,11 +58,13 @@ class CallStats:
 class PluginStats:
     """All calls of one plugin, over its profiles and attachments."""
 
-    __slots__ = ("_calls", "counts_alike", "last_failure", "plugin", "violations")
+    __slots__ = ("_calls", "counts_alike", "last_failure", "plugin", "remarks", "violations")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
         self.violations = 0
+        self.remarks = 0
+        """Answers of PreScore that gave a reason with SUCCESS or SKIP."""
         self.last_failure = ""
         """The text of the last call without a usable answer; empty: there was none."""
         self.counts_alike = False

@@ -106,28 +106,26 @@ OTHER_PLUGINS: Final[tuple[OtherPlugin, ...]] = (
         "preemptionPolicy: Never in the PriorityClass of the preemptors, or a PodDisruptionBudget of the "
         "victims; for times, write a plugin with PostFilter",
     ),
-    _near(
+    _none(
         "TargetLoadPacking",
         _TRIMARAN,
         ("score",),
         "packs nodes up to a measured CPU utilization, and spreads above it",
-        "NodeResourcesFit with scoringStrategy RequestedToCapacityRatio, and a shape with its peak at the "
-        f"target; {_BY_REQUESTS}",
+        _INSTALL,
     ),
-    _near(
+    _none(
         "LoadVariationRiskBalancing",
         _TRIMARAN,
         ("score",),
         "prefers nodes whose measured load is low and steady",
-        "NodeResourcesFit with scoringStrategy LeastAllocated, and NodeResourcesBalancedAllocation; "
-        f"{_BY_REQUESTS}",
+        _INSTALL,
     ),
     _none(
         "LowRiskOverCommitment",
         _TRIMARAN,
         ("preScore", "score"),
         "avoids nodes whose limits exceed their capacity, by measured load",
-        "berth's own plugins do not read limits; write a plugin with Score",
+        _INSTALL,
     ),
     _none(
         "Peaks",

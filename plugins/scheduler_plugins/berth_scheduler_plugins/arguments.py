@@ -5,6 +5,7 @@ The plugins' `__init__` reads them with these functions and those of `berth_plug
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -35,3 +36,25 @@ def weighted_resources(args: Mapping[str, Any], key: str, path: str) -> list[tup
         findings.check()
         found.append((str(name), integer(item, "weight", f"{path}[{i}].weight")))
     return found
+
+
+def text(args: Mapping[str, Any], key: str, path: str) -> str:
+    """Return the string under `key`, "" where it is missing. Raises PluginArgsError."""
+    value = args.get(key)
+    findings = Findings()
+    if value is not None and not isinstance(value, str):
+        findings.invalid(path, value, "must be a string")
+    findings.check()
+    return value or ""
+
+
+def number(args: Mapping[str, Any], key: str, path: str, default: float) -> float:
+    """Return the number under `key`; `default` where it is missing. Raises PluginArgsError."""
+    value = args.get(key)
+    if value is None:
+        return default
+    findings = Findings()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        findings.invalid(path, value, "must be a number")
+    findings.check()
+    return float(value)

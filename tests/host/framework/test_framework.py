@@ -262,6 +262,18 @@ async def test_pre_score_skip_takes_the_plugin_out_of_score() -> None:
     assert (table.skipped, table.total.tolist()) == (["Skips"], [0, 0, 0])
 
 
+@pytest.mark.parametrize("code", [Code.SUCCESS, Code.SKIP])
+async def test_reason_of_pre_score_without_an_error_is_noted_and_counted(code: Code) -> None:
+    class Remarks(Lights):
+        def pre_score(self, state: object, pod: Pod, nodes: object) -> Status:
+            return Status(code, ("no metrics of n1",))
+
+    plugin = Remarks(dict.fromkeys(NODES, 0))
+    cycle = cycle_of(POD, NODES)
+    assert isinstance(await framework_of([plugin]).run_score(cycle, cycle.nodes), ScoreTable)
+    assert cycle.account.notes == ["Remarks: no metrics of n1"]
+
+
 async def test_pre_score_failure_ends_the_cycle() -> None:
     class Fails(Lights):
         def pre_score(self, state: object, pod: Pod, nodes: object) -> Status:

@@ -1,0 +1,1 @@
+"""Tests of what the load-aware plugins share."""
