@@ -26,7 +26,8 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(next(folder for folder in Path(__file__).parents if folder.name == "tests")))
 
-from berth_bench.versus.real_servers import ADMIN, RealServers, free_port, program
+from berth_bench.versus.free_ports import free_port
+from berth_bench.versus.real_servers import ADMIN, RealServers, program
 
 _SHOWN = re.compile(r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)')
 _REFUSED = re.compile(r'"command failed" err="((?:[^"\\]|\\.)*)"')

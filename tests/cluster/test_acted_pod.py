@@ -15,7 +15,8 @@ from typing import Final
 
 import pytest
 import yaml
-from berth_bench.versus.real_servers import RealServers, free_port
+from berth_bench.versus.free_ports import free_port
+from berth_bench.versus.real_servers import RealServers
 from support.acted_pod import ActedPod, why_not_isolated
 from support.chart import VALUES, Json, of_kind, rendered, the
 from support.deployed import drop, put

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from berth_bench.versus.real_servers import ADMIN, NOBODY, RealServers
 from support.places import ROOT
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.long
 
@@ -124,7 +125,7 @@ async def compare(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 async def until_granted(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Repeat the command while RBAC has not taken up the role yet."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             code, stdout, stderr = await compare(folder, *arguments)
             if "cannot be listed" not in stderr:

@@ -12,8 +12,9 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
+from berth_bench.versus.free_ports import free_port
 from berth_bench.versus.objects import node, pod
-from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers, free_port
+from berth_bench.versus.real_servers import ADMIN, NOBODY, SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.config.loading import default_configuration
 from berth_host.errors.endpoints import ReviewError
@@ -25,11 +26,11 @@ from berth_kube.reviews import KubeReviewer
 from berth_sdk.query.v1 import query_pb2, query_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import FakeProcess, recorded, served
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.long
 
 CREDENTIALS = {"clusterAdmin": ADMIN, "authenticatedWithoutRights": NOBODY, "schedulerItself": SCHEDULER}
-PATIENCE_S = 30.0
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

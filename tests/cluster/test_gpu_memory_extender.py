@@ -21,6 +21,7 @@ from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetu
 from gpu_memory import GPU, GPUS, MEMORY
 from support.examples import EXAMPLES
 from support.observed.stage import api_of
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +34,7 @@ REFUSED = (
     "0/4 nodes are available: 1 node has no GPU as large as that, "
     "3 no GPU of the node has enough memory left."
 )
-WITHIN_S = 60.0
+WITHIN_S = PATIENCE_S
 
 
 @asynccontextmanager

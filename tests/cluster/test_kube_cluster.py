@@ -28,6 +28,7 @@ from berth_kube.connection import Connection
 from berth_kube.informer import WatchTimes
 from berth_sdk.kube_object import ObjectRef
 from support.certificates import Authority
+from support.waiting import PATIENCE_S
 from support.watched_view import WatchedView
 
 KINDS = {
@@ -337,7 +338,7 @@ async def test_view_equals_the_server_over_cut_connections(
                     proxy.cut_all()
             proxy.is_calm = True
             proxy.cut_all()
-            await asyncio.wait_for(starting, 30)
+            await asyncio.wait_for(starting, PATIENCE_S)
             wanted = {}
             for name in there:
                 node = await cluster.get("nodes", ObjectRef(name=name))

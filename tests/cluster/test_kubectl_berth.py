@@ -19,10 +19,10 @@ from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetu
 from support import fake_kubectl
 from support.deployed import ACCOUNT, Deployed, drop
 from support.fake_kubelet import fake_kubelet
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.long
 
-PATIENCE_S: Final = 60.0
 LEASE: Final = "berth-why"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 CONFIGURATION: Final = f"""\

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers, free_port
+from berth_bench.versus.free_ports import free_port
+from berth_bench.versus.real_servers import NOBODY, SCHEDULER, RealServers
 from berth_bench.versus.scheduler_process import SchedulerProcess, SchedulerSetup
 from berth_host.cli.scheduler.parsing import parse
 from berth_host.cli.scheduler.settings import loaded, settings
@@ -24,8 +25,8 @@ from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.serve.server import PluginServer
 from support.limits_pods import REFUSED, Limits
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S
 
-PATIENCE_S: Final = 60.0
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
 ELECTING: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1

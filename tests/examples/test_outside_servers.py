@@ -21,7 +21,7 @@ from berth_sdk.testing import PluginHost, make_node, make_pod
 from support.examples import EXAMPLES, example
 from support.hosts import World, node, pod
 from support.plugin_processes import PluginProcess
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 load: Any = example("outside_load/outside_load.py")
 pool: Any = example("licence_pool/licence_pool.py")
@@ -192,7 +192,7 @@ async def test_licence_of_a_pod_that_is_deleted_before_its_post_bind_goes_to_the
         gate = world.faulty.gate("bind")
         for name in ("first", "next"):
             world.server.create(pod(name, labels={"licence": "yes"}))
-        await asyncio.wait_for(gate.arrived.wait(), 60)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         world.faulty.stand_still()
         gate.open.set()
         await until(lambda: "no licence is free" in world.message_of("next") and bool(world.node_of("first")))

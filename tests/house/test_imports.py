@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from berth_bench.soak.account import Account
 from berth_bench.soak.clusters import embedded_cluster
+from berth_bench.versus.free_ports import free_port
 from berth_bench.versus.objects import node, pod
-from berth_bench.versus.real_servers import free_port
 from support.waiting import PATIENCE_S
 
 V1 = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

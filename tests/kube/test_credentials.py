@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import re
-import socket
 import ssl
 import stat
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from berth_bench.versus.free_ports import free_port
 from berth_host.errors.cluster import ClientConfigError, UnauthorizedError, UnavailableError
 from berth_kube import credentials as credentials_module
 from berth_kube import exec_plugin, server
@@ -667,8 +667,7 @@ async def test_an_encrypted_client_key_is_refused_and_its_password_not_asked_for
 
 
 async def test_a_proxy_that_does_not_answer_is_named(api: KubeApi, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     for proxy in (f"http://u:secret@127.0.0.1:{port}", f"http://proxy.invalid:{port}"):
         cluster = {"server": api.url, "proxy-url": proxy}
         async with opened(kubeconfig(tmp_path, cluster, {})) as client:

@@ -28,7 +28,7 @@ from berth_sdk.json.objects import finish
 from berth_sdk.json.reader import RawJson
 from berth_sdk.kube_object import ObjectRef
 from support.kube_api import Answer, KubeApi
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 from support.watched_view import WatchedView
 
 TIMES = WatchTimes(min_watch_s=60, max_watch_s=60, idle_s=30.0)
@@ -339,11 +339,11 @@ async def test_bytes_that_wait_are_bounded_and_the_rest_is_asked_for_again(
         late.read(late_widget(f"w{i}", 2**20, again=partial(again, f"w{i}")), done.append)
     assert late.held_bytes == {"default": MAX_HELD_BYTES}
     # The watches go on.
-    await asyncio.wait_for(late.has_room(), 5)
-    for _ in range(20):
-        clock.advance_to(clock.monotonic_s() + 10)
-        await asyncio.sleep(0.01)
-    await until(lambda: len(done) == 10)
+    await asyncio.wait_for(late.has_room(), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(done) < 10:  # also while a thread still reads one
+            clock.advance_to(clock.monotonic_s() + 10)
+            await asyncio.sleep(0.01)
     assert asked == ["w4", "w5", "w6", "w7", "w8", "w9", "w9"]
     assert (late.waiting_count, late.held_bytes) == (0, {})
     assert {item["metadata"]["resourceVersion"] for item in done} == {"1", "2"}

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from support.certificates import Authority
 from support.memory_transport import MemoryTransport
 from support.tiers import examples
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 from support.wire_asked import Asked, WireServer
 from support.wire_http1 import ServedHttp1
 from support.wire_http2 import ServedHttp2
@@ -317,7 +317,7 @@ async def test_request_whose_answer_began_is_not_sent_again_over_http1(opened: O
 
 async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_client, "TICK_S", 0.01)
-    for name, seconds in (("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", 0.05)):
+    for name, seconds in (("PING_AFTER_S", 0.02), ("PING_TIMEOUT_S", PATIENCE_S)):
         monkeypatch.setattr(http2, name, seconds)
     server = WireServer()
     async with opened(server) as client:
@@ -325,6 +325,7 @@ async def test_silent_server_is_pinged_and_then_left(opened: Opened, monkeypatch
         await until(lambda: len(server.asked) == 1)
         await asyncio.sleep(0.2)  # Answers to PING keep the connection.
         assert not call.done()
+        monkeypatch.setattr(http2, "PING_TIMEOUT_S", 0.05)
         server.acknowledges = False
         with pytest.raises(UnavailableError, match="no answer to a PING"):
             await call

@@ -22,7 +22,7 @@ from berth_sdk.wire.verification import verify_as_go
 from h2.errors import ErrorCodes
 from support.certificates import Authority
 from support.tcp_relay import Link, Relay, tcp_relay
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 from support.wire_asked import Asked, WireServer
 from support.wire_server import server_context, wire_server
 
@@ -307,7 +307,9 @@ async def test_law_holds_through_any_accidents(
         async with behind(relay, authority, tmp_path, server) as client:
             for turn in range(10):
                 names = [f"p{turn}-{number}" for number in range(rng.randrange(1, 9))]
-                results = await asyncio.gather(*(outcome(client, name, timeout_s=5.0) for name in names))
+                results = await asyncio.gather(
+                    *(outcome(client, name, timeout_s=PATIENCE_S) for name in names)
+                )
                 outcomes |= dict(zip(names, results, strict=True))
         assert not [
             error

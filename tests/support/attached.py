@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from berth_host.cache.change_log import ChangeLog
 from berth_host.cache.generations import Generations
 from berth_host.cache.objects import ObjectStores
 from berth_host.cache.snapshot import Snapshot
-from berth_host.config.berth.points import POINT_RULES
 from berth_host.model.resources import kind_of
 from berth_host.model.state_changes import StateChanges
 from berth_host.rpc.call_rules import PointPolicy
-from berth_host.rpc.calls import CALLS
 from berth_host.rpc.client import PluginClient
 from berth_host.rpc.route import ClientSettings
 from berth_sdk.extension_points import ExtensionPoint
@@ -35,6 +32,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeTable, ObjectStore, StateVersion
 from berth_sdk.testing.builders import make_node, make_pod
+from support.patience import patient
 from support.waiting import PATIENCE_S
 
 PROFILE = "default-scheduler"
@@ -225,17 +223,6 @@ class AttachedHost:
             version=self.state.version,
             **options,
         )
-
-
-def patient(points: Mapping[str, PointPolicy]) -> dict[str, PointPolicy]:
-    """The highest deadline for every call whose time a test does not choose."""
-    chosen = dict(points)
-    for call in CALLS:
-        key = next((key for key in call.keys if key in points), call.keys[0])
-        policy = chosen.get(key, PointPolicy())
-        if policy.deadline_s is None:
-            chosen[key] = replace(policy, deadline_s=POINT_RULES[key].max_deadline_ms / 1000)
-    return chosen
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from berth_sim.cluster.admitting import server_of_a_question
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.run.settle import NEVER_FLUSHED_S, settle
 from support.hosts import World
+from support.waiting import PATIENCE_S
 
 READS = frozenset(
     {"start", "watch", "stop", "cut", "get", "list", "kept_event_count", "undelivered_count"}
@@ -79,7 +80,7 @@ class Beside:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Run the loop until `holds`; fails after a minute, and after an error of the host."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 self.host.check()
                 await asyncio.sleep(0)

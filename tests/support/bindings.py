@@ -17,9 +17,9 @@ from typing import Any
 
 import aiohttp
 from berth_bench.versus.api import ApiClient, ApiError
+from support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
-PATIENCE_S = 60.0
 
 
 class Bindings:

@@ -25,8 +25,9 @@ from berth_sdk.handle import Handle
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.runtime.plugin_runtime import PluginRuntime, make_plugin
 from berth_sdk.serve.instance import Instance
-from support.attached import PROFILE, ClusterState, Witness, patient, wanted
+from support.attached import PROFILE, ClusterState, Witness, wanted
 from support.loopback import loopback_link
+from support.patience import patient
 
 
 @dataclass(frozen=True, slots=True)

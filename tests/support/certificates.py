@@ -13,10 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
+DAY_S: Final = _DAY.total_seconds()
+"""The life of a certificate that says nothing else, in seconds."""
 _LIVES: Final = {
-    (False, False): (-_HOUR, 24 * _HOUR),
+    (False, False): (-_HOUR, _DAY),
     (True, False): (-_HOUR, timedelta(minutes=-1)),
-    (False, True): (_HOUR, 24 * _HOUR),
+    (False, True): (_HOUR, _DAY),
 }
 """From when to when it is valid, seen from now, by (expired, early)."""
 
@@ -52,19 +55,17 @@ class Authority:
         dns: str = "",
         expired: bool = False,
         early: bool = False,
-        lives_s: float | None = None,
     ) -> Pair:
         """Return a certificate for 127.0.0.1, or for `dns`, or for a user called `name`, of `organisations`.
 
-        `expired`: a minute ago; `early`: it is valid in an hour; `lives_s`: it expires in so many seconds.
+        `expired`: a minute ago; `early`: it is valid in an hour; the others expire in a day.
         """
-        lives = _LIVES[expired, early] if lives_s is None else (-_HOUR, timedelta(seconds=lives_s))
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: x509.GeneralName = (
             x509.DNSName(dns) if dns else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         )
         certificate = (
-            _builder(_name(name, *organisations), self._name, key, lives)
+            _builder(_name(name, *organisations), self._name, key, _LIVES[expired, early])
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )

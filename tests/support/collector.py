@@ -12,8 +12,9 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as services
+from support.waiting import PATIENCE_S
 
-WITHIN_S = 30.0
+WITHIN_S = PATIENCE_S
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 

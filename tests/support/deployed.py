@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from berth_bench.versus.real_servers import ADMIN, RealServers, free_port
+from berth_bench.versus.free_ports import free_port
+from berth_bench.versus.real_servers import ADMIN, RealServers
 from support.chart import Json, of_kind, rendered, the
 from support.places import ROOT
 from support.waiting import PATIENCE_S, wait_until

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from berth_bench.versus.free_ports import free_port
 from berth_bench.versus.real_servers import (
     RealServers,
     ServerError,
-    free_port,
     program,
     programs_folder,
 )

@@ -19,8 +19,9 @@ from berth_sdk.wire.frames import (
     framed_path,
     read_failure,
 )
+from support.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 R = TypeVar("R")
 

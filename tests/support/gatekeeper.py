@@ -18,8 +18,7 @@ from berth_sdk.status import Status, Verdicts
 from berth_sdk.tables import NodeTable
 from numpy import full, int64
 from numpy.typing import NDArray
-
-PATIENCE_S = 60.0
+from support.waiting import PATIENCE_S
 
 
 class Gatekeeper(Plugin):

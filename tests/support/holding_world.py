@@ -19,6 +19,7 @@ from berth_sdk.results import PermitResult, QueuedPod
 from berth_sdk.status import Status
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
+from support.waiting import PATIENCE_S
 
 TRANSPORTS: Final = ("in_process", "socket")
 WAIT_S: Final = 60.0
@@ -65,16 +66,16 @@ async def holding_world(transport: str, folder: Path) -> AsyncIterator[World]:
             "- plugins: {preEnqueue: {enabled: [{name: Holding}]}, permit: {enabled: [{name: Holding}]}}\n"
             "---\napiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\ncycleBudget: 30s\n"
             f"plugins:\n- {{name: Holding, endpoint: '{process.endpoint}', required: true,"
-            " points: {permit: {deadline: 10s, policy: Fail}}}\n"
+            " points: {preEnqueue: {deadline: 10s}, permit: {deadline: 10s, policy: Fail}}}\n"
         )
-        async with World(everything(), configuration=text) as world:
+        async with World(everything(), configuration=text, is_patient=False) as world:
             await _until_quiet(world)
             yield world
 
 
 async def _until_quiet(world: World) -> None:
     """Without moving the clock: Permit's time must not run out."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not (
             world.node_of("web")
             and any(attempt.diagnosis.outcome is Outcome.WAITING for attempt in world.host.binding.attempts())

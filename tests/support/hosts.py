@@ -19,6 +19,8 @@ from berth_sdk.kube_object import KubeObject, ObjectRef
 from berth_sim.cluster.admitting import server_of_a_question
 from berth_sim.cluster.cluster import MemoryCluster
 from berth_sim.run.settle import NEVER_FLUSHED_S, settle
+from support.patience import with_patience
+from support.waiting import PATIENCE_S
 
 START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -62,6 +64,8 @@ class World:
 
     `cluster`: the embedded one, for whoever else acts on it; `port`: what the host is given, which
     misbehaves as `faults` say. `everywhere`: what they are where a test says nothing, with its seed.
+    `is_patient` False: deadlines of served plugins that `configuration` does not name are those by default,
+    not those of `support.patience`.
     """
 
     everywhere: ClassVar[tuple[int, Faults] | None] = None
@@ -80,6 +84,7 @@ class World:
         own_pod: ObjectRef | None = None,
         observers: Sequence[AttemptObserver] = (),
         keep_answers: bool = True,
+        is_patient: bool = True,
     ) -> None:
         self.clock = ManualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
@@ -107,7 +112,7 @@ class World:
             )
         )
         self.host = Host(
-            loaded,
+            with_patience(loaded) if is_patient else loaded,
             self.port,
             HostOptions(
                 clock=self.clock,
@@ -138,7 +143,7 @@ class World:
 
     async def until_waiting(self, count: int) -> None:
         """Run until so many pods wait at Permit; fails after a minute."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.host.waiting_pods) < count:
                 await asyncio.sleep(0)
 

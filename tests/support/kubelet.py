@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from berth_bench.versus.real_servers import RealServers, free_port
+from berth_bench.versus.free_ports import free_port
+from berth_bench.versus.real_servers import RealServers
 from support.acted_pod import ActedPod
 from support.chart import Json
 from support.waiting import wait_until

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from support.places import TESTS
 from support.plugin_forks import Fork, parent
-
-PATIENCE_S = 60.0
+from support.waiting import PATIENCE_S
 
 
 class PluginProcess:

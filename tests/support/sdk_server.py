@@ -19,11 +19,12 @@ from berth_sdk.serve.server import PluginServer
 from berth_sdk.tables import NodeUsage
 from berth_sdk.wire import records as wire
 from google.protobuf.struct_pb2 import Struct
+from support.waiting import PATIENCE_S
 
 EPOCH = 7
 ALL = pb.NodeSet(complement=True)
 PROFILE = "default-scheduler"
-TIMEOUT_S = 60.0
+TIMEOUT_S = PATIENCE_S
 
 
 def node_state(

@@ -9,8 +9,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60.0
-"""How long a test waits for what must come: time is not the point, and the machine may be busy."""
+PATIENCE_S = 180.0
+"""How long a test waits for what must come. Time is not the point; a busy machine needs a minute to start a
+process.
+"""
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:

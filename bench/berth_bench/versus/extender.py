@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from berth_bench.versus.real_servers import free_port
+from berth_bench.versus.free_ports import free_port
 
 MODULE: Final = Path("tests/cluster/envtest")
 """The Go module with the extender, relative to the root of a clone."""

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -26,6 +25,8 @@ from typing import Any, Final
 from berth_sdk.json.objects import finish, object_steps
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from berth_bench.versus.free_ports import free_port
 
 VERSION: Final = "v1.37.2"
 """The release that `make envtest` builds, unless ENVTEST_K8S_VERSION names another one."""
@@ -100,14 +101,6 @@ def missing_programs(names: Sequence[str] = PROGRAMS) -> str:
     """Return the missing programs, and the remedy; empty if all exist."""
     missing = [name for name in names if not os.access(program(name), os.X_OK)]
     return f"no {', '.join(missing)} in {programs_folder()}: {CURE}" if missing else ""
-
-
-def free_port() -> int:
-    """Return a port of loopback on which no process listens now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class ServerError(RuntimeError):

@@ -15,9 +15,9 @@ from typing import Any, Final
 import aiohttp
 
 from berth_bench.versus import processes
-from berth_bench.versus.real_servers import free_port
+from berth_bench.versus.free_ports import free_port
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 _DEFAULT: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -36,7 +36,7 @@ log = get_logger()
 STRANGERS_PER_S: Final = 100.0
 BURST_STRANGERS: Final = 200.0
 """Answers to callers without a right, in all: 3 % of the loop's time."""
-_LOOK_AGAIN_S: Final = 3600.0
+LOOK_AGAIN_S: Final = 3600.0
 """The longest wait for the end of a certificate: the machine's clock may be set meanwhile."""
 _LINGER_S: Final = 2.0
 _SHOWN: Final = 200
@@ -224,7 +224,7 @@ class FrontDoor:
             self._end_certificate(connection, "it has expired")
             return
         asyncio.get_running_loop().call_later(
-            min(left_s, _LOOK_AGAIN_S), self._watch_certificate, connection, certificate
+            min(left_s, LOOK_AGAIN_S), self._watch_certificate, connection, certificate
         )
 
     def _end_certificate(self, connection: Connection, why: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from berth_bench.soak.cutting_proxy import cutting_proxy
+from support.waiting import PATIENCE_S
 from yarl import URL
 
 
@@ -18,7 +19,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_proxy_that_is_down_cuts_and_refuses_connections_until_it_is_up() -> None:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, asyncio.timeout(60), cutting_proxy(f"http://127.0.0.1:{port}", 0) as proxy:
+    async with server, asyncio.timeout(PATIENCE_S), cutting_proxy(f"http://127.0.0.1:{port}", 0) as proxy:
         proxy.is_calm = True
         place = ("127.0.0.1", URL(proxy.url).port)
         reader, writer = await asyncio.open_connection(*place)
@@ -55,7 +56,7 @@ async def test_one_way_passes_requests_on_and_loses_the_answers_for_good() -> No
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, asyncio.timeout(60), cutting_proxy(f"http://127.0.0.1:{port}", 0) as proxy:
+    async with server, asyncio.timeout(PATIENCE_S), cutting_proxy(f"http://127.0.0.1:{port}", 0) as proxy:
         proxy.is_calm = True
         place = ("127.0.0.1", URL(proxy.url).port)
         reader, writer = await asyncio.open_connection(*place)

@@ -15,9 +15,10 @@ from berth_kube.connection import Connection
 from berth_sim.cluster.http.history import History
 from berth_sim.cluster.http.serving import served
 from berth_sim.cluster.server import ApiServer
+from support.waiting import PATIENCE_S
 
 BINDING = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
-WITHIN_S = 60.0
+WITHIN_S = PATIENCE_S
 
 
 async def test_watch_reports_every_change_even_after_the_server_was_unreachable(tmp_path: Path) -> None:

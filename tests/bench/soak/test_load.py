@@ -13,6 +13,7 @@ from berth_bench.soak.clusters import embedded_cluster
 from berth_bench.soak.load import Load, nodes_of, open_nodes
 from berth_bench.soak.plugins import CLOSED
 from berth_bench.versus.objects import pod
+from support.waiting import PATIENCE_S
 
 NODES = 10
 
@@ -76,7 +77,7 @@ async def test_load_ends_on_request_and_may_start_again(tmp_path: Path) -> None:
             running = asyncio.create_task(load.run())
             assert await account.until(lambda count=count: account.seen >= count, within_s=60)  # type: ignore[misc]
             load.end()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await running
     assert load.created == account.seen
 

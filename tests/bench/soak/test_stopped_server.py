@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from berth_bench.soak.clusters import SoakError
 from berth_bench.soak.stopped_server import PROGRAM, StoppedServer
+from berth_bench.versus.free_ports import free_port
 
 HOST = "127.0.0.1"
 LISTENS = """
@@ -72,7 +73,6 @@ def test_missing_process_is_refused() -> None:
 
 def test_server_that_does_not_answer_is_named(server: tuple[int, int]) -> None:
     pid, _ = server
-    with socket.create_server((HOST, 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     with pytest.raises(SoakError, match=f"{HOST}:{port}, of the kubeconfig: .*Connection refused"):
         StoppedServer(pid, HOST, port)

@@ -37,7 +37,7 @@ from google.protobuf.text_encoding import CEscape
 from support.hosts import World, node, pod
 from support.places import ROOT
 from support.plugin_processes import plugin_environment, serve_command
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 CREDENTIAL = "needle-in-a-credential-file"
 QUOTED = 'needle "with" quotes, a\\\\slash and wörds'
@@ -187,7 +187,7 @@ async def test_debug_print_of_a_message_in_what_a_plugin_says_shows_no_secret(
         try:
             async with world:
                 for place in world.host.attachments.attached_places.places:
-                    await asyncio.wait_for(place.tried.wait(), 60)
+                    await asyncio.wait_for(place.tried.wait(), PATIENCE_S)
                 await world.settle()
                 found = [await shown(world), json.dumps(plugins_answer(world.host), ensure_ascii=False)]
                 found.append(world.message_of("web"))

@@ -26,6 +26,7 @@ from berth_host.attach.child import (
     read_lines,
     throw_away,
 )
+from support.waiting import PATIENCE_S
 
 GOOD = """
 import json, os, sys, time
@@ -99,7 +100,7 @@ open({str(pid_file)!r}, "w").write(str(left.pid))
 """
     child = await Child.launch(python(left, SAY, WAIT), "demo")
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await child.stop(terminate_s=1.0)
     finally:
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
@@ -199,7 +200,7 @@ async def test_program_that_does_not_exist_is_named() -> None:
 async def test_flood_on_both_pipes_stops_neither_child_nor_host() -> None:
     flood = "for i in range(20000):\n    print('out', i)\n    print('err', i, file=sys.stderr)\n"
     async with launched(SAY, flood, "sys.exit(0)\n") as child:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             assert await child.ended() == "exited with code 0: err 19999"
         assert child.output.dropped > 10_000
 

@@ -27,6 +27,7 @@ from structlog.testing import capture_logs
 from support.closes import lives
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
+from support.waiting import PATIENCE_S
 
 CLASS = "support.closes:Closes"
 LATER = "support.closes:ClosesLater"
@@ -259,7 +260,7 @@ async def test_close_waits_for_a_call_in_a_thread(monkeypatch: pytest.MonkeyPatc
     try:
         with capture_logs() as logs:
             async with World([node("n0"), pod("web")], (Prepares,)) as world:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     while not world.host.binding.active_count:
                         await asyncio.sleep(0)
         assert Noted.closed == []

@@ -389,7 +389,6 @@ async def test_every_call_to_a_stopped_process_ends_at_its_deadline(tmp_path: Pa
         plugin_process(path, ECHO) as process,
         attached_host(at_socket(path, "Echo"), points=points) as host,
     ):
-        assert (await host.client.filter(host.cycle(), host.nodes)).all_passed
         os.kill(process.pid, signal.SIGSTOP)
         state = Path(f"/proc/{process.pid}/status")
         await until(lambda: "State:\tT" in state.read_text())

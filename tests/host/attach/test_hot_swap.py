@@ -17,6 +17,7 @@ from berth_host.attach.interfaces import LiveCycle
 from berth_host.attach.retrying import attach_backoff
 from berth_host.attach.state import State
 from berth_host.attempt.cycle import Cycle, CycleEnd
+from berth_host.config.berth.points import POINT_RULES
 from berth_host.model.backoff import Backoff
 from berth_host.rpc.breaker import IN_A_ROW
 from berth_host.rpc.call_rules import PointPolicy
@@ -165,10 +166,14 @@ async def test_an_instance_that_is_not_ready_may_still_undo_its_cycles(tmp_path:
         await until(lambda: len(old.requests("Unreserve")) == 1)
 
 
-async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: Path) -> None:
+async def test_the_operators_deadline_holds_for_what_is_told_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An Unreserve that takes longer than the default deadline would never succeed."""
     old, _ = versions()
     points = {"unreserve": PointPolicy(deadline_s=0.05)}
+    by_default = replace(POINT_RULES["unreserve"], deadline_ms=10**9)
+    monkeypatch.setitem(POINT_RULES, "unreserve", by_default)
     async with folder(tmp_path, points=points) as found:
         found.attached.wanted = replace(found.attached.wanted, points=points)
         await found.add(old)
@@ -184,7 +189,7 @@ async def test_the_operators_deadline_holds_for_what_is_told_as_well(tmp_path: P
 
         old.once("Unreserve", hold)
         await found.host.client.unreserve(cycle, "n0", "the binding failed")
-        async with asyncio.timeout(0.8):  # the default is a second
+        async with asyncio.timeout(PATIENCE_S):
             await cut.wait()
 
 
@@ -484,7 +489,7 @@ async def test_next_process_at_a_socket_of_the_folder_waits_for_no_backoff_of_th
     async with folder(tmp_path) as found:
         async with broken.serving(found.path / "a.sock"):
             await until(lambda: State.BACKOFF in [one.state for one in found.host.attachments.conditions()])
-        async with mended.serving(found.path / "a.sock"), asyncio.timeout(20):
+        async with mended.serving(found.path / "a.sock"), asyncio.timeout(PATIENCE_S):
             await until(lambda: found.asked == "new")
 
 

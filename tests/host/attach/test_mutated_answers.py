@@ -27,10 +27,10 @@ from support.fuzzing import STEPS, share
 from support.honest_answers import NAME, HonestAnswers
 from support.mutations import spoilt
 from support.raw_channel import RawChannel
+from support.waiting import PATIENCE_S
 
 PLACE = Place(endpoint="unix:///nowhere/p.sock", plugins=(wanted(NAME),), transport=Transport.UNARY)
 NO_WORDS = "the host failed to attach it"
-PATIENCE_S = 20.0
 GRACE_S = 5.0
 
 

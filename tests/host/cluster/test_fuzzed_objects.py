@@ -19,10 +19,11 @@ from berth_sim.commands import simulation
 from support.fuzzed.embedded import is_admitted
 from support.fuzzed.objects import CLASS, NODES, WIDGET, Fuzz
 from support.fuzzed.recount import MOST, by_node
+from support.waiting import PATIENCE_S
 
 STEPS = 200
 MOST_BYTES = 20_000
-WITHIN_S = 60.0
+WITHIN_S = PATIENCE_S
 CONFIGURATION = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 

@@ -12,6 +12,7 @@ from berth_sdk.kube_object import ObjectRef
 from berth_sdk.testing.builders import make_pod
 from structlog.testing import capture_logs
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 POD = make_pod("web", uid="u", node="n1")
 
@@ -76,7 +77,7 @@ async def bound_by(world: World, item: dict[str, Any]) -> None:
     world.server.create(item)
     await world.settle()
     await world.cluster.bind(ObjectRef(namespace="default", name=name), "n0")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not ((seen := world.host.objects.pod(f"default/{name}")) and seen.node_name):
             await asyncio.sleep(0)
 

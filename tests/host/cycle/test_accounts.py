@@ -10,6 +10,7 @@ import pytest
 from berth_host.explain.make_pod_answer import pod_answer
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
+from support.waiting import PATIENCE_S
 
 PLUGIN = "support.own_fit:OwnFit"
 
@@ -52,7 +53,7 @@ async def test_pod_whose_node_others_filled_goes_back_where_another_plugin_count
     async with World([node("n0"), pod("held", cpu="2")], configuration=configuration) as world:
         await world.until_waiting(1)
         world.server.create(pod("theirs", cpu="3", nodeName="n0", schedulerName="other"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while world.host.objects.pod("default/theirs") is None:
                 await asyncio.sleep(0.01)
         for waiting in world.host.waiting_pods.list():

@@ -28,7 +28,7 @@ from support.hosts import World, node, pod
 from support.keeps_seats import CLAIMS, SEAT, KeepsSeats
 from support.plugin_processes import PluginProcess
 from support.scripted_plugin import ScriptedPlugin, decided, descriptor
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ class Seen:
         gate = self.world.faulty.gate("bind")
         for each in (name, *bare):
             self.world.server.create(pod(each))
-        await asyncio.wait_for(gate.arrived.wait(), 60)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         self.world.faulty.stand_still()
         gate.open.set()
         await until(lambda: len(self.ends) == 1)
@@ -251,7 +251,7 @@ async def test_end_waits_for_the_cycle_that_reads_an_older_snapshot(seen: Make) 
         assert case.world.faulty is not None
         # The cycle of the next pod begins before the event of the first one.
         case.world.host.handle_event(added(case.world, "slow"))
-        await asyncio.wait_for(Slow.reached.wait(), 60)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         case.world.faulty.revive()
         await until(lambda: not case.ends.awaited)
         await case.stays_held()
@@ -270,11 +270,11 @@ async def test_end_waits_for_the_cycle_of_a_group(seen: Make) -> None:
         await case.told("web")
         gate = case.world.faulty.gate("bind", after=True)
         case.world.server.create(pod("last"))
-        await asyncio.wait_for(gate.arrived.wait(), 60)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         case.world.server.create(pod_group("g", least=2))
         for one in members("g", 2):
             case.world.server.create(one)
-        await asyncio.wait_for(Slow.reached.wait(), 60)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         # The event came before the answer to the Binding, and before the cycle of the group or after it.
         gate.open.set()
         await turns()

@@ -18,6 +18,7 @@ from support.held_groups import Slow
 from support.hosts import World, node, pod
 from support.ledger import Ledger
 from support.tiers import examples
+from support.waiting import PATIENCE_S
 
 
 class Holds(Plugin):
@@ -50,7 +51,7 @@ def with_port(item: dict[str, Any]) -> dict[str, Any]:
 
 async def seen(world: World, names: Iterable[str]) -> None:
     """Wait until the host has seen these pods on nodes."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not all((one := world.host.objects.pod(f"default/{n}")) and one.node_name for n in names):
             await asyncio.sleep(0)
 
@@ -144,7 +145,7 @@ async def test_node_that_offers_less_sends_its_pod_back() -> None:
         await world.cluster.patch(
             "nodes", now.ref, {"status": {"allocatable": {"cpu": "1"}}}, subresource="status"
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while world.host.cache.node_info("n0").node.allocatable["cpu"] != 1000:  # type: ignore[union-attr]
                 await asyncio.sleep(0)
         await let_go(world)

@@ -225,7 +225,10 @@ async def test_attached_plugin_is_listed_with_its_place_and_with_the_reason_of_i
         assert (place["contract"], "frames" in place["features"]) == ("1.0", True)
         rows = running_plugins_text(plugins_answer(world.host)).splitlines()
         assert rows[1].split()[:4] == ["Holding", place["place"], "Active", "framed"]
-        assert found["policies"] == {"permit": {"deadlineMs": 10000.0, "policy": "Fail"}}
+        assert found["policies"] == {
+            "preEnqueue": {"deadlineMs": 10000.0, "policy": None},
+            "permit": {"deadlineMs": 10000.0, "policy": "Fail"},
+        }
         calls = {item["call"]: item for item in found["calls"]}
         assert calls["Permit"]["calls"] == 2
         assert calls["Permit"]["bytesSent"] > 0

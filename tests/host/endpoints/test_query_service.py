@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from berth_bench.versus.free_ports import free_port
 from berth_host.app import Host, NodeTemplate, Simulate
 from berth_host.endpoints import query_service
 from berth_host.endpoints.access import Authentication, Authorization
@@ -518,7 +519,7 @@ async def test_request_that_does_not_arrive_is_not_waited_for_long(monkeypatch: 
                 code, text = await Sent(channel, method, "").refused()
                 assert code is Code.DEADLINE_EXCEEDED
                 assert text.startswith(f"the request did not arrive within {seconds} s: send a smaller one")
-        async with raw(process, OpenGate(), short_read_s=1.0) as channel:
+        async with raw(process, OpenGate(), short_read_s=PATIENCE_S) as channel:
             first = Sent(channel, "Drain", "")
             # The calls whose right is known have their own turns.
             queue = Sent(channel, "Queue", "")
@@ -526,6 +527,7 @@ async def test_request_that_does_not_arrive_is_not_waited_for_long(monkeypatch: 
             assert (await queue.refused())[0] is Code.OK
             await first.call.write(b"")
             assert (await first.refused())[0] is Code.INVALID_ARGUMENT
+        async with raw(process, OpenGate(), short_read_s=1.0) as channel:
             second, refusal = await holder_and_refusal(channel, "Why")
             assert (
                 refusal
@@ -709,11 +711,6 @@ async def refused_or_none(call: Any) -> grpc.StatusCode | None:
     except grpc.aio.AioRpcError as err:
         return err.code()
     return None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 async def test_secure_port_and_query_service_have_one_certificate_and_one_list_of_users(

@@ -13,6 +13,7 @@ from berth_host.explain.queue_answer import QueueQuery, queue_answer
 from berth_sdk.kube_object import ObjectRef
 from support.groups import child_group, condition_of, grouped, member, members, pod_group
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 TOPOLOGY = {"TopologyAwareWorkloadScheduling": True}
 COSCHEDULING = """
@@ -224,7 +225,7 @@ async def test_podgroup_of_coscheduling_is_explained_without_the_gate() -> None:
 async def test_attempt_that_ended_before_its_search_says_why() -> None:
     objects = [node("a"), pod_group("g", least=2), member("g-0", "g", priority=5), member("g-1", "g")]
     async with grouped(objects) as world:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while world.host.group_records.get("podgroup/default/g") is None:
                 await asyncio.sleep(0)
         last = (await answer(world, "g")).last

@@ -15,6 +15,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.status import Status
 from support.holding_world import TRANSPORTS, holding_world
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 
 async def answer(world: World, *, limit: int = 500, **more: Any) -> dict[str, Any]:
@@ -115,7 +116,7 @@ async def test_pod_in_backoff_names_the_failed_plugin_and_the_moment_of_the_retr
     async with World([node("a")], [Failing]) as world:
         for name in names:
             world.server.create(pod(name))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while world.host.queue.counts.pods()["backoff"] < len(names):
                 await asyncio.sleep(0)
         found = await answer(world, part="backoff")

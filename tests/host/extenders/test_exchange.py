@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from berth_bench.versus.free_ports import free_port
 from berth_host.config.decoding.types_v1 import Extender, ExtenderTls
 from berth_host.errors.extenders import ExtenderError, ExtenderOutcomeUnknownError
 from berth_host.extenders import exchange
 from berth_host.extenders.exchange import MOST_ANSWERED, Exchange
 from support.certificates import Authority, PairFiles, pair_files
 from support.raw_http import RawServer, Request, answer, raw_server, stream_server
+from support.waiting import PATIENCE_S
 
 CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 TEN_BYTES: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
@@ -51,14 +53,6 @@ async def failure_at(server: RawServer, **settings: Any) -> tuple[str, str]:
     async with exchanging(server.url, **settings) as client:
         err = await failure(client)
     return str(err).replace(server.url, "URL").replace(server.address, "ADDRESS"), err.outcome
-
-
-def closed_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port
 
 
 def never(_: Request) -> Awaitable[bytes | None]:
@@ -102,7 +96,7 @@ async def test_user_and_password_go_into_a_header_and_never_into_a_message() -> 
     assert server.requests[0].headers["Authorization"] == "Basic c29tZW9uZTpodW50ZXIy"
     assert "hunter2" not in f"{refused!r} {refused}"
     assert "code 500" in str(refused)
-    async with exchanging(f"http://someone:hunter2@127.0.0.1:{closed_port()}") as client:
+    async with exchanging(f"http://someone:hunter2@127.0.0.1:{free_port()}") as client:
         unreachable = await failure(client)
     assert "hunter2" not in f"{unreachable!r} {unreachable}"
     assert "connection refused" in str(unreachable)
@@ -133,7 +127,7 @@ async def test_connections_are_kept_and_one_exchange_waits_for_no_other() -> Non
 async def test_proxies_are_not_asked_about_this_machine(
     monkeypatch: pytest.MonkeyPatch, variable: str, host: str
 ) -> None:
-    monkeypatch.setenv(variable, f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv(variable, f"http://127.0.0.1:{free_port()}")
     async with raw_server(answer()) as server, exchanging(f"http://{host}:{server.port}") as client:
         assert await client.post("filter", BODY) == b"{}"
 
@@ -239,7 +233,7 @@ async def test_redirect_without_a_place_is_a_status_that_is_not_200(status: int)
 
 
 async def test_message_names_the_place_of_a_redirect_that_failed_and_a_binding_may_have_happened() -> None:
-    port = closed_port()
+    port = free_port()
     async with (
         raw_server(answer(status=302, Location=f"http://127.0.0.1:{port}/x")) as server,
         exchanging(server.url) as client,
@@ -260,7 +254,7 @@ async def test_redirect_to_another_scheme_is_an_error() -> None:
 
 
 async def test_refused_connection_is_named_and_certainly_had_no_effect() -> None:
-    port = closed_port()
+    port = free_port()
     async with exchanging(f"http://127.0.0.1:{port}") as client:
         err = await failure(client)
     where = f'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}'
@@ -353,7 +347,7 @@ async def test_body_that_comes_byte_by_byte_has_the_time_of_the_whole_exchange()
             await asyncio.sleep(0.005)
 
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_S),
         stream_server(dripping) as port,
         exchanging(f"http://127.0.0.1:{port}", given_http_timeout_s=0.2) as client,
     ):
@@ -468,7 +462,7 @@ async def test_binding_is_never_sent_twice() -> None:
 
 
 async def test_extender_that_comes_back_is_reached_again() -> None:
-    async with exchanging(f"http://127.0.0.1:{closed_port()}") as client:
+    async with exchanging(f"http://127.0.0.1:{free_port()}") as client:
         await failure(client)
     async with raw_server(answer(status=500)) as server, exchanging(server.url) as client:
         await failure(client)

@@ -22,6 +22,7 @@ from berth_sim.commands.lapses import lapses_of
 from support.accidents import no_accidents
 from support.hosts import World, node, pod
 from support.raw_http import RawServer, Request, answer, raw_server
+from support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 Verb = Callable[[Json], Any]
@@ -103,7 +104,7 @@ def refusing(message: str, *names: str) -> Verb:
 
 async def once_asked(extender: ScriptedExtender, verb: str, count: int = 1) -> None:
     """Wait until a verb was asked so often."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(extender.calls(verb)) < count:
             await asyncio.sleep(0.001)
 
@@ -515,7 +516,7 @@ async def test_host_that_stops_during_a_call_leaves_no_task_and_no_connection(ve
         extender.verbs[verb] = hangs
         world.server.create(pod("web", cpu="900m", priority=9))
         await once_asked(extender, verb)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await world.host.stop()
         left = asyncio.all_tasks() - before[0]
         # What is left is the server's: a task for each connection that it has not seen the end of.

@@ -14,6 +14,7 @@ from support.certificates import Authority, PairFiles, pair_files
 from support.faults import attached, in_time
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_environment
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,7 @@ async def serving(party: Party) -> AsyncIterator[str]:
     assert process.stderr is not None
     try:
         line = b""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while b"serving Echo at" not in line:
                 line = await process.stderr.readline()
                 assert line, "the plugin has ended"

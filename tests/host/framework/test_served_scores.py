@@ -22,6 +22,7 @@ from berth_sdk.status import Status
 from support.attached import at_socket, attached_host
 from support.frameworks import framework_of
 from support.scripted_plugin import ScriptedPlugin, descriptor
+from support.waiting import PATIENCE_S
 
 POINTS = {point: PointPolicy(5.0, Policy.FAIL) for point in ("filter", "preScore", "score")}
 
@@ -65,7 +66,7 @@ async def test_served_scores_are_requested_concurrently_and_added_up(tmp_path: P
     together = asyncio.Barrier(2)
 
     async def score(request: spb.ScoreRequest) -> spb.ScoreResponse:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await together.wait()
         number = {"A": 1, "B": 20}[request.ctx.plugin]
         return spb.ScoreResponse(scores=spb.Scores(dense=[number, 2 * number, 0]))
@@ -123,7 +124,7 @@ async def test_pre_scores_are_requested_concurrently_unless_a_plugin_reads_share
         if name == "C":
             assert [(entry.key, entry.value) for entry in request.ctx.shared] == [("A/x", b"1")]
             return spb.PreScoreResponse()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await together.wait()
         published = [pb.CycleStateEntry(key="A/x", value=b"1")] if name == "A" else []
         return spb.PreScoreResponse(ctx=pb.ReplyContext(publish=published))

@@ -20,6 +20,7 @@ from support.coscheduling import their_group
 from support.groups import GROUPS, condition_of, grouped, member, members, message_of, nodes_of, pod_group
 from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 REF = ObjectRef(namespace="default", name="g")
 RESOURCE = "scheduling.k8s.io/podgroups"
@@ -72,7 +73,7 @@ class InTheMiddle:
 
     async def __aenter__(self) -> InTheMiddle:
         await self.world.__aenter__()
-        await asyncio.wait_for(Slow.reached.wait(), 20)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -90,7 +91,7 @@ class InTheMiddle:
 
 
 async def _until(world: World, done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():
             world.host.check()
             await asyncio.sleep(0)
@@ -172,7 +173,7 @@ async def test_members_whose_gang_shrinks_while_they_wait_at_permit_give_everyth
     SlowForGood.reached, SlowForGood.go_on = asyncio.Event(), asyncio.Event()
     objects = [node("n0"), pod_group("g", least=3), *members("g", 3)]
     async with grouped(objects, [SlowForGood]) as world:
-        await asyncio.wait_for(SlowForGood.reached.wait(), 20)
+        await asyncio.wait_for(SlowForGood.reached.wait(), PATIENCE_S)
         await _until(world, lambda: len(world.host.waiting_pods) == 2)
         world.server.delete("pods", ObjectRef(namespace="default", name="g-2"), grace_period_s=0)
         await world.settle()  # the time at Permit passes
@@ -299,7 +300,7 @@ async def test_members_of_a_group_of_coscheduling_say_what_changed_in_its_cycle(
     group = their_group("g", minMember=3)
     pods = [pod(f"g-{i}", cpu="2", labels={COSCHEDULING_LABEL: "g"}) for i in range(3)]
     async with World([node("n0"), group, *pods], [Slow, Counting], configuration=WITH_COSCHEDULING) as world:
-        await asyncio.wait_for(Slow.reached.wait(), 20)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         key = f"{COSCHEDULING.lower()}/default/g"
         seen = world.host.cache.groups.object(key)
         assert seen is not None

@@ -16,6 +16,7 @@ from berth_sdk.rfc3339 import format_time
 from support.coscheduling import COSCHEDULING_PROFILE, their_group
 from support.groups import GROUPS, condition_of, member, members, pod_group
 from support.hosts import START_S, World, node, pod
+from support.waiting import PATIENCE_S
 
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -78,7 +79,7 @@ async def after(world: World, seconds: float) -> None:
 
 async def until(world: World, condition: Callable[[], object]) -> None:
     """Run the loop, and move the clock, until a condition holds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -187,7 +188,7 @@ async def test_replacement_counts_from_the_moment_in_which_it_has_a_node() -> No
         gate = world.faulty.gate("bind")
         world.server.create(member("again", "g"))
         world.server.create(node("new", cpu="1"))
-        await asyncio.wait_for(gate.arrived.wait(), 10)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         world.clock.advance(10 * GRACE_S)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -409,7 +410,7 @@ async def test_member_that_succeeds_while_the_others_are_listed_is_no_loss() -> 
         await world.settle()
         gate = world.faulty.gate("list", after=True)
         world.clock.advance(10)
-        await asyncio.wait_for(gate.arrived.wait(), 10)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         turn(world, "g-1", "Succeeded")
         await until(world, lambda: world.host.objects.pod("default/g-1") is None)
         gate.open.set()
@@ -449,7 +450,7 @@ async def test_group_that_is_whole_again_before_its_members_are_marked_stays() -
         assert world.faulty is not None
         gate = world.faulty.gate("list")
         lose(world, "g-0")
-        await asyncio.wait_for(gate.arrived.wait(), 10)
+        await asyncio.wait_for(gate.arrived.wait(), PATIENCE_S)
         world.server.create(member("again", "g"))
         world.server.create(node("new", cpu="1"))
         await until(world, lambda: world.node_of("again"))

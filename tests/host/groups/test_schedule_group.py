@@ -24,7 +24,7 @@ from support.groups import (
 )
 from support.held_groups import Counting, Slow
 from support.hosts import World, node, pod
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 PLACED = ("True", "Scheduled", "")
 
@@ -88,7 +88,7 @@ async def test_members_of_other_priorities_are_an_error_of_the_group() -> None:
 
 
 async def _until(world: World, done: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():
             world.host.check()
             await asyncio.sleep(0)
@@ -172,7 +172,7 @@ async def test_member_deleted_while_a_plugin_judges_it_is_missing_and_the_condit
     Counting.reset()
     objects = [node("n0"), pod_group("g", least=3), *members("g", 3)]
     async with grouped(objects, [Slow, Counting]) as world:
-        await asyncio.wait_for(Slow.reached.wait(), 20)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         world.server.delete("pods", ObjectRef(namespace="default", name="g-1"), grace_period_s=0)
         await _until(world, lambda: condition_of(world, "g")[0] == "False")
         assert condition_of(world, "g")[2].startswith(
@@ -187,7 +187,7 @@ async def test_placed_member_deleted_while_another_is_judged_does_not_count() ->
     Counting.reset()
     objects = [node("n0"), pod_group("g", least=3), *members("g", 3)]
     async with grouped(objects, [Slow, Counting]) as world:
-        await asyncio.wait_for(Slow.reached.wait(), 20)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         world.server.delete("pods", ObjectRef(namespace="default", name="g-0"), grace_period_s=0)
         await asyncio.sleep(0)
         Slow.go_on.set()
@@ -203,7 +203,7 @@ async def test_host_that_stops_in_a_groups_cycle_gives_everything_back() -> None
     objects = [node("n0"), pod_group("g", least=3), *members("g", 3)]
     world = grouped(objects, [Slow, Counting])
     async with world:
-        await asyncio.wait_for(Slow.reached.wait(), 20)
+        await asyncio.wait_for(Slow.reached.wait(), PATIENCE_S)
         assert world.host.scheduler.is_busy
     assert Counting.held == {}
     assert world.host.cache.assumed_count == 0

@@ -20,7 +20,7 @@ from support.device_objects import claim, device, device_class, exactly, pod_wit
 from support.groups import child_group, condition_of, grouped, message_of, nodes_of, pod_group
 from support.hosts import World, enabling, node, pod
 from support.plugin_processes import plugin_process
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 CLAIMS = "resource.k8s.io/resourceclaims"
 TREES = {"TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True}
@@ -282,7 +282,7 @@ async def with_controller(world: World) -> AsyncIterator[World]:
 
 async def ends(world: World, group: str, count: int) -> None:
     """Wait until so many members of a group have a node."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(nodes_of(world, group)) < count:
             await world.settle()
             await asyncio.sleep(0)

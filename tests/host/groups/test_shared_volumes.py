@@ -17,6 +17,7 @@ from berth_sim.cluster.volume_controller import VolumeController
 from support.groups import condition_of, grouped, nodes_of, pod_group
 from support.hosts import World, node, pod
 from support.storage import CLAIMS, VOLUMES, claim, storage_class, volume
+from support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
@@ -68,7 +69,7 @@ def world_of(
 
 async def ends(world: World, count: int) -> None:
     """Wait until so many members have a node, while the clock moves."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(nodes_of(world, "g")) < count:
             await world.settle()
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from berth_bench.versus.real_servers import free_port
+from berth_bench.versus.free_ports import free_port
 from berth_host.attach import retrying
 from berth_host.attach.attachments import Condition
 from berth_host.attach.state import State

@@ -9,6 +9,7 @@ from berth_sdk.errors import HandleError
 from berth_sdk.status import SUCCESS
 from support.asks_at_once import AsksAtOnce, TakesItsTime
 from support.hosts import World, node, pod
+from support.waiting import PATIENCE_S
 
 CONFIGURATION = (
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -48,7 +49,7 @@ async def test_new_node_is_gone_when_its_post_filter_ends() -> None:
         TakesItsTime.gate.set()
         for answer in AsksAtOnce.answers["asks-and-goes"]:
             with pytest.raises(HandleError, match="no PostFilter of AsksAtOnce is open"):
-                await asyncio.wait_for(answer, 10)
+                await asyncio.wait_for(answer, PATIENCE_S)
         world.server.create(pod("last", cpu="1"))
         await world.settle()
         assert [world.node_of(name) for name in ("small", "large", "last")] == ["n0", "n1", "n1"]

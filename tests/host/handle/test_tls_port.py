@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from berth_bench.versus.real_servers import free_port
+from berth_bench.versus.free_ports import free_port
 from berth_host.attach.interfaces import WayBack
 from berth_host.attach.peer import DialError
 from berth_host.config.berth.configuration import HandleListener, TlsFiles

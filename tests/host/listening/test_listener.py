@@ -11,7 +11,7 @@ from berth_host.listening import listener
 from berth_host.listening.connections import Connection, Connections, Limits
 from berth_host.listening.listener import ACCEPTED_PER_S, BURST_ACCEPTED, Listener
 from berth_host.metrics.connection_metrics import ConnectionMetrics
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 FLOOD = "127.0.0.1"
 PROBE = "127.0.0.2"
@@ -69,6 +69,6 @@ async def test_peer_that_opens_many_connections_does_not_keep_out_another(
         await until(lambda: len(served) > BURST_ACCEPTED)
         assert served[-1] == PROBE
         accepting.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await accepting.close_all()
     assert len(connections) == 0

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from berth_host.listening.relay import Relay
 from berth_host.process.event_loop import run
+from support.waiting import PATIENCE_S
 
 
 @asynccontextmanager
@@ -32,7 +33,7 @@ async def relaying(answer: bytes) -> AsyncIterator[tuple[Relay, int]]:
 
 
 async def nobody_left(relay: Relay) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(relay.connections):
             await asyncio.sleep(0.01)
 
@@ -71,7 +72,7 @@ def test_what_a_server_says_first_reaches_the_client(on_uvloop: bool) -> None:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"hello")
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     assert await reader.readexactly(7) == b"welcome"
                 writer.close()
                 await writer.wait_closed()

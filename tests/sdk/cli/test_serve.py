@@ -24,8 +24,9 @@ from berth_sdk.plugin.v1.identity_pb2_grpc import IdentityServiceStub
 from berth_sdk.pod import Pod
 from support.certificates import Authority, pair_files
 from support.sdk_server import RawHost, plugin_args, refused
+from support.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 FOLDER = Path(__file__).parent
 POD = Pod(name="web", uid="u1")
 SERVE = [sys.executable, "-m", "berth_sdk", "serve"]

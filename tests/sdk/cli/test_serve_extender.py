@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import yaml
 from support.certificates import Authority, pair_files
+from support.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 FOLDER = Path(__file__).parent
 SERVE = [sys.executable, "-m", "berth_sdk", "serve"]
 ZONE = ("extended_plugins:Zone", "--extender", "127.0.0.1:0")

@@ -10,8 +10,9 @@ import pytest
 from berth_sdk.runtime import closing as closing_module
 from berth_sdk.runtime.closing import Closing, awaited, begin_close, close_unused, trouble_of
 from berth_sdk.runtime.plugin_runtime import PluginRuntime
+from support.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 class Closes:

@@ -20,6 +20,7 @@ from berth_sdk.runtime.worth import SAVED_S
 from berth_sdk.status import SUCCESS, Code, Status, Verdicts
 from berth_sdk.tables import NodeColumns, NodeTable
 from numpy.typing import NDArray
+from support.waiting import PATIENCE_S
 
 NONE = ScoreNormalization.NONE
 SPOT = Status.unschedulable("node is a spot node")
@@ -262,7 +263,7 @@ async def test_one_cancelled_call_is_enough_to_be_asked_point_by_point(at: str) 
     call.cancel()  # as where its deadline is over
     with pytest.raises(asyncio.CancelledError):
         await call
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(20):
             assert await result(asked.pre_filter(state(), POD, NODES)) == PreFilterResult()
 

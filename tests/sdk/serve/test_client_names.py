@@ -16,9 +16,10 @@ from berth_sdk.serve.tls import TlsServing
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.certificates import Authority, Pair, pair_files
 from support.echo_plugin import Echo
+from support.waiting import PATIENCE_S
 
 NAMED = ("host.example", "other host")
-TIMEOUT_S = 30.0
+TIMEOUT_S = PATIENCE_S
 
 
 def ask(address: str, authority: Authority, pair: Pair) -> dict[str, grpc.StatusCode]:

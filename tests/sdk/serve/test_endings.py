@@ -13,10 +13,11 @@ from berth_sdk.node import Node
 from berth_sdk.plugin.v1 import identity_pb2
 from berth_sdk.plugin.v1 import scheduling_pb2 as spb
 from support.sdk_server import ALL, PROFILE, RawHost, plugin_args, refused
+from support.waiting import PATIENCE_S
 
 from .conftest import Serve
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 POD = Pod(name="web", uid="u1")
 POINTS = (ExtensionPoint.FILTER, ExtensionPoint.RESERVE, ExtensionPoint.PRE_BIND)
 

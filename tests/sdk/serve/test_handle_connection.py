@@ -18,9 +18,10 @@ from berth_sdk.plugin.v1.handle_pb2_grpc import HandleServiceServicer, add_Handl
 from berth_sdk.serve.handle_connection import HandleConnection
 from berth_sdk.wire.certificate import Certificate, CertificateFiles
 from support.certificates import Authority, Pair, PairFiles, pair_files
+from support.waiting import PATIENCE_S
 
 TOKEN = "a-token-that-goes-nowhere"
-TIMEOUT_S = 30.0
+TIMEOUT_S = PATIENCE_S
 
 
 def granted(target: str) -> HandleConnection:

@@ -14,8 +14,9 @@ from berth_sdk.serve.lanes import (
     SchedulingLane,
     waiting_for_host,
 )
+from support.waiting import PATIENCE_S
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 class Call:

@@ -23,10 +23,11 @@ from berth_sdk.serve.server import ListenError, PluginServer
 from berth_sdk.wire.peer_certificate import MOST_CONNECTIONS
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.sdk_server import ALL, RawHost, Serving, refused
+from support.waiting import PATIENCE_S
 
 from .conftest import Serve
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 class Slow(Plugin):

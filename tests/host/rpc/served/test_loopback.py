@@ -33,8 +33,9 @@ from berth_sdk.status import Code, Status, Verdicts
 from berth_sdk.tables import NodeTable
 from berth_sdk.testing.builders import make_node, make_pod
 from numpy.typing import NDArray
-from support.attached import PROFILE, ClusterState, Witness, patient, wanted
+from support.attached import PROFILE, ClusterState, Witness, wanted
 from support.loopback import loopback_link
+from support.patience import patient
 
 
 class Roomy(Plugin):

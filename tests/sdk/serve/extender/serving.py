@@ -17,7 +17,7 @@ from berth_sdk.serve.extender.server import ExtenderServer, ExtenderSettings
 from berth_sdk.serve.extender.tls import ExtenderTls
 from berth_sdk.testing import node_object, pod_object
 from support.kube_api import KubeApi
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 Json = dict[str, Any]
 
@@ -159,6 +159,6 @@ async def passes(asking: Asking, *names: str) -> list[str]:
 
 async def passing(asking: Asking, wanted: list[str], *names: str) -> None:
     """Wait until the filter passes exactly these nodes."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while await passes(asking, *names) != wanted:
             await asyncio.sleep(0.01)

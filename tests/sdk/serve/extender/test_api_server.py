@@ -11,7 +11,7 @@ import pytest
 from berth_sdk import BindResult, CycleState, Need, Plugin, Pod, PodSensitivity, Status
 from berth_sdk.serve.extender.api_server import AccessError, ApiAccess, ApiServer
 from support.kube_api import Answer, KubeApi, kube_api
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from sdk.serve.extender.serving import access, extender, has_nodes, has_pod, passes, passing, ready
 
@@ -62,7 +62,7 @@ async def test_health_reports_that_the_cluster_is_no_longer_followed(
         await ready(asking)
         monkeypatch.setattr(ApiServer, "_list", broken)
         api.answers.append(Answer("GET", "/nodes", 410, {"message": "gone"}))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while (await asking.get("/healthz"))[0] == 200:
                 await asyncio.sleep(0.01)
         assert "no longer followed" in (await asking.get("/healthz"))[1]
