@@ -20,6 +20,7 @@ from berth_sdk.pod_fields import PodField
 from berth_sdk.serve.server import PluginServer
 from support.kept_plugins import Census, Fickle, Moody
 from support.kept_world import CONFIGURATION, KeptMachine
+from support.patience import with_patience
 
 
 class CensusByLabels(Census):
@@ -56,7 +57,7 @@ class ServedKeptMachine(KeptMachine):
             source="test",
             registered=ClassRegistry(PLUGINS).points(),
         )
-        keeps = FrameworkAlone(served)
+        keeps = FrameworkAlone(with_patience(served))
         self.loop.run_until_complete(keeps.__aenter__())
         return keeps, FrameworkAlone(configuration, plugins=PLUGINS, keep_answers=False)
 

@@ -127,7 +127,8 @@ class FramedServer:
 
     def _begin(self, connection: FramedConnection) -> None:
         thread = threading.Thread(target=self._serve, args=(connection,), name="berth-framed", daemon=True)
-        is_room = len(self._threads) < MAX_CONNECTIONS or self._make_room(
+        # One that leaves has given its place to another already, however long its thread takes to end.
+        is_room = self._staying_count() < MAX_CONNECTIONS or self._make_room(
             f"{MAX_CONNECTIONS} framed connections are open"
         )
         with self._lock:
@@ -142,13 +143,20 @@ class FramedServer:
         connection.say_closing()
         connection.end()
 
+    def _staying_count(self) -> int:
+        """Return the number of connections that are not closed for another one."""
+        with self._lock:
+            return sum(not one.is_leaving for one in self._threads.values())
+
     def _make_room(self, reason: str) -> bool:
         """Close the connection that has been silent for longest, first among those on which nobody has
         called; return False if there is none, or a call is open on each. Only the thread that accepts calls
         this. `reason`: for the log.
         """
         with self._lock:
-            silent = [(thread, one) for thread, one in self._threads.items() if not one.busy]
+            silent = [
+                (thread, one) for thread, one in self._threads.items() if not (one.busy or one.is_leaving)
+            ]
             if not silent:
                 return False
             thread, found = min(silent, key=lambda item: (item[1].has_called, item[1].spoke_s))

@@ -17,6 +17,7 @@ from berth_sdk.plugin.v1 import identity_pb2
 from structlog.testing import capture_logs
 from support.hosts import World, node, pod
 from support.limits_pods import REFUSED
+from support.patience import with_patience
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
 from support.scripted_plugin import ScriptedPlugin, descriptor
 
@@ -56,7 +57,7 @@ async def running(where: str, path: Path, limit: int) -> AsyncIterator[World]:
 
 async def reloaded(world: World, where: str, path: Path, limit: int) -> None:
     text = configured(where, path, limit)
-    world.host = await reload(world.host, load_configuration(text, source="new.yaml"))
+    world.host = await reload(world.host, with_patience(load_configuration(text, source="new.yaml")))
 
 
 async def placed(world: World, name: str) -> bool:

@@ -11,6 +11,7 @@ from berth_host.app.reload import reload
 from berth_host.attach.child import Child
 from berth_host.config.loading import load_configuration
 from support.hosts import World, node, pod
+from support.patience import with_patience
 from support.plugin_processes import PluginProcess, plugin_environment
 from support.waiting import until
 
@@ -65,7 +66,9 @@ async def test_every_reload_attaches_again_and_closes_the_old_attachments(
                 await placed(world, f"p{number}")
                 await asyncio.sleep(0)
                 seen.append((len(asyncio.all_tasks()), descriptors()))
-                world.host = await reload(world.host, load_configuration(text, source="new.yaml"))
+                world.host = await reload(
+                    world.host, with_patience(load_configuration(text, source="new.yaml"))
+                )
             # The first host's own start leaves its marks; what one reload leaves, the next one leaves again.
             assert seen[-1][0] <= seen[1][0], [task.get_name() for task in asyncio.all_tasks()]
             assert seen[-1][1] <= seen[1][1] + 2, seen

@@ -26,6 +26,7 @@ from berth_sdk.testing import make_node, make_pod
 from structlog.testing import capture_logs
 from support.closes import lives
 from support.hosts import World, enabling, node, pod
+from support.patience import with_patience
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
 from support.waiting import PATIENCE_S
 
@@ -99,7 +100,7 @@ async def test_reload_with_other_arguments_closes_the_old_instance(where: str, t
     async with running(where, tmp_path, limit=1) as world:
         await placed(world, "before")
         text = configured(where, tmp_path, limit=2)
-        world.host = await reload(world.host, load_configuration(text, source="new.yaml"))
+        world.host = await reload(world.host, with_patience(load_configuration(text, source="new.yaml")))
         await placed(world, "after")
         old, *others = lives(tmp_path / "journal")
         assert old == ["made", "asked", "reserved", "closed"]

@@ -16,6 +16,7 @@ from berth_host.errors.plugins import PluginLoadError
 from berth_host.explain.diagnosis import Diagnosis
 from support.by_arguments import CLAIMS
 from support.hosts import World, node, pod
+from support.patience import with_patience
 from support.plugin_processes import plugin_environment, plugin_process, serve_command
 
 CLASS = "support.by_arguments:ByArguments"
@@ -61,7 +62,7 @@ async def running(
 
 async def reloaded(world: World, where: str, path: Path, *args: Mapping[str, Any]) -> None:
     text = configured(where, path, *args)
-    world.host = await reload(world.host, load_configuration(text, source="new.yaml"))
+    world.host = await reload(world.host, with_patience(load_configuration(text, source="new.yaml")))
     await world.settle()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -139,20 +138,17 @@ async def test_row_23_hung_sidecar_costs_a_few_deadlines_and_is_asked_again_when
     """
     pods = 60
     async with (
-        World(cluster(0), configuration=configuration(tmp_path)) as world,
+        World(cluster(0), configuration=configuration(tmp_path), is_patient=False) as world,
         sidecar(world, tmp_path, "one") as process,
     ):
         os.kill(process.pid, signal.SIGSTOP)
         for number in range(pods):
             world.cluster.server.create(pod(f"p{number}"))
-        began_s = time.monotonic()
         settling = asyncio.create_task(world.settle())
         await until(lambda: all(world.node_of(f"p{number}") for number in range(pods)))
-        took_s = time.monotonic() - began_s
         calls = world.host.plugin_stats()["Echo"].of("Filter")
         assert calls.failures["timeout"] < pods / 2
         assert calls.failures["circuit_open"] > pods / 2
-        assert took_s < 0.25 * pods
         found = plugin(world)
         assert found["attachment"]["state"] == "Degraded"
         assert found["circuits"]["filter"]["state"] == "Open"

@@ -258,6 +258,34 @@ def test_longest_silent_connection_leaves_its_place_first_one_that_has_not_calle
         client.close()
 
 
+def test_connection_whose_thread_is_slow_to_end_gives_its_place_once(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(frames, "ROOM_AGAIN_S", 0.01)
+    may_end, next_call = threading.Event(), FramedConnection.next_call
+
+    def slow_to_end(connection: FramedConnection) -> Frame | None:
+        request = next_call(connection)
+        if request is None:
+            may_end.wait(WAIT_S)
+        return request
+
+    monkeypatch.setattr(FramedConnection, "next_call", slow_to_end)
+    strangers = [FramedClient(serving.address) for _ in range(2)]
+    wait_for(lambda: threads_of(serving.server) == 2)
+    callers = []
+    for stranger, cycle in zip(strangers, ("c1", "c2"), strict=True):
+        callers.append(FramedClient(serving.address))
+        assert callers[-1].ask(permit(serving, cycle)).HasField("ctx")
+        assert stranger.ends()
+    assert callers[0].ask(permit(serving, "c3")).HasField("ctx")
+    may_end.set()
+    wait_for(lambda: threads_of(serving.server) == 2)
+    for client in (*strangers, *callers):
+        client.close()
+
+
 def test_connections_on_which_a_call_is_open_stay_and_another_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

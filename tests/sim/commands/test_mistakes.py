@@ -110,7 +110,12 @@ MISTAKES = (
     ),
     Mistake("a name without a place", FILTER + PLACED, r"endpoint", place={"command": None}, code=2),
     Mistake("a point that the class lacks", FILTER + PLACED, r"does not implement score", "score"),
-    Mistake("a filter that takes 3 s", FILTER + "time.sleep(3)\n", r"never answered: .*within 250 ?ms"),
+    Mistake(
+        "a filter that takes 3 s",
+        FILTER + "time.sleep(3)\n",
+        r"never answered: .*within 250 ?ms",
+        place={"points": {"filter": {"deadline": "250ms"}}},
+    ),
     Mistake("a process that ends with 3", FILTER + "os._exit(3)\n", r"never answered: "),
     Mistake("a score of 500", SCORE + "return 500\n", r"answered the score 500.*0\.\.100", "score"),
 )
