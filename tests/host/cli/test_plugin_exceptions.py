@@ -67,7 +67,8 @@ class Yard:
         own = {
             "apiVersion": "config.berth.io/v1alpha1",
             "kind": "BerthConfiguration",
-            "plugins": [{"name": name, "points": {"filter": {"policy": "Fail"}}, **place}],
+            "cycleBudget": "30s",
+            "plugins": [{"name": name, "points": {"filter": {"policy": "Fail", "deadline": "10s"}}, **place}],
         }
         config = self._write(scheduler, own, name="config.yaml")
         inputs = ("-f", self._cluster, "--config", config, "--no-strict")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from berth_bench.ui.chromium import Page
+from berth_bench.versus.free_ports import free_port
 from berth_host.endpoints.loopback import LoopbackServer
 from berth_host.endpoints.pages import Answers
 from berth_host.endpoints.request_response import Answer, Handler, Request, failure
@@ -39,10 +40,10 @@ def answers_of(world: World) -> Answers:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, port: int = 0) -> AsyncIterator[LoopbackServer]:
+async def serving(handler: Handler, port: int | None = None) -> AsyncIterator[LoopbackServer]:
     """The page at a port, which is free again after the block."""
     server = LoopbackServer(handler)
-    await server.start(port)
+    await server.start(free_port() if port is None else port)
     try:
         yield server
     finally:
