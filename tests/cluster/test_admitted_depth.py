@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from berth_bench.versus.real_servers import RealServers
@@ -14,6 +13,7 @@ from berth_kube.connection import Connection
 from berth_kube.informer import WatchTimes
 from berth_sdk.json.reader import RawJson
 from berth_sdk.pod import Pod
+from support.waiting import until
 from support.watched_view import WatchedView
 
 pytestmark = pytest.mark.long
@@ -28,12 +28,6 @@ MANAGED = (
 )
 # Not thousands of digits: the API server closes the connection over these.
 PARAMETERS = rb'{"z":1.0,"a":1e5,"a":"\ud800","d":' + b"[" * 1_100 + b"]" * 1_100 + b"}"
-
-
-async def until(holds: Callable[[], bool], within_s: float = 60) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

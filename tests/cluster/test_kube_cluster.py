@@ -5,7 +5,7 @@ lacks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from berth_kube.connection import Connection
 from berth_kube.informer import WatchTimes
 from berth_sdk.kube_object import ObjectRef
 from support.certificates import Authority
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 from support.watched_view import WatchedView
 
 KINDS = {
@@ -53,12 +53,6 @@ KINDS = {
 }
 POD = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 TIMES = WatchTimes(min_watch_s=2, max_watch_s=3, idle_s=5.0, page_size=5)
-
-
-async def until(holds: Callable[[], bool], within_s: float = 30) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 BOTH_PROTOCOLS = pytest.mark.parametrize("client", ["h2", "http/1.1"], indirect=True)

@@ -31,10 +31,13 @@ LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-
 ELECTING: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
-leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 500ms}
 """
+"""With a Lease that a busy machine renews in time."""
+LOSING: Final = ELECTING.replace("30s", "3s").replace("20s", "2s")
+"""With one that a process soon gives up which somebody else holds."""
 SLOW: Final = (
-    ELECTING + "profiles: [{plugins: {preBind: {enabled: [{name: SlowPreBind}]}}}]\n",
+    LOSING + "profiles: [{plugins: {preBind: {enabled: [{name: SlowPreBind}]}}}]\n",
     "apiVersion: config.berth.io/v1alpha1\nkind: BerthConfiguration\n"
     "plugins: [{name: SlowPreBind, inProcess: 'support.slow_pre_bind:SlowPreBind'}]\n",
 )
@@ -160,7 +163,7 @@ async def test_pod_is_bound_and_term_releases_the_lease_last(
     assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
     assert names.count("configuration.loaded") == 1
     merged = logged(process, "configuration.loaded")[0]["configuration"]
-    assert merged["leaderElection"]["leaseDuration"] == "3s"
+    assert merged["leaderElection"]["leaseDuration"] == "30s"
     assert merged["podMaxBackoffSeconds"] == 10
     events = empty_servers.request("GET", "/api/v1/namespaces/kube-system/events")["items"]
     (elected,) = [event for event in events if event["message"] == f"{identity} became leader"]
@@ -246,7 +249,7 @@ async def test_a_leader_whose_lease_is_taken_ends_with_1_and_posts_nothing_more(
     empty_servers: RealServers, start: Start
 ) -> None:
     add_node(empty_servers)
-    process = await start()
+    process = await start(LOSING)
     await until(lambda: logged(process, "host.started"), "it leads")
     patch = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
     empty_servers.request("PATCH", LEASE, patch, content_type="application/merge-patch+json")
@@ -332,7 +335,7 @@ async def test_hup_applies_profiles_while_scheduling_continues(
         (ELECTING + "podMaxBackoffSeconds: -1\n", "podMaxBackoffSeconds: Invalid value"),
         (ELECTING + "profiles: [{schedulerName: a}, {schedulerName: a}]\n", "Duplicate value"),
         ("{", "yaml"),
-        (TWO_PROFILES.replace("3s", "4s"), "leaderElection cannot change while berth runs: restart it"),
+        (TWO_PROFILES.replace("30s", "40s"), "leaderElection cannot change while berth runs: restart it"),
     ],
 )
 async def test_a_bad_file_changes_nothing_and_says_why(

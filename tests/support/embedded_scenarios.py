@@ -29,6 +29,7 @@ from support.hosts import START_S
 from support.observed.masking import masked
 from support.places import TESTS
 from support.probe_plugin import Probe
+from support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 _RECORDINGS: Final = TESTS / "cluster" / "golden_observability"
@@ -188,9 +189,18 @@ class EmbeddedScenario:
 
     async def _pass(self, duration_s: float) -> None:
         for _ in range(round(duration_s / _STEP_S) + 1):
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+            await self._settle()
             self._clock.advance(_STEP_S)
+
+    async def _settle(self) -> None:
+        """Let everything happen that needs no time of the clock. A call in a thread takes real time."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
+                if not self._host.binding.active_count:
+                    return
+                await asyncio.sleep(0.001)
 
     def _look(self) -> Json:
         events = self.cluster.server.events
