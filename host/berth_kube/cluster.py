@@ -118,11 +118,13 @@ class KubeCluster(Calls, ClusterPort):
             for name, informer in self._informers.items()
             if name in WRITTEN or name not in _BUILT_IN
         }
-        if asking:
-            await asyncio.wait(asking.values(), timeout=timeout_s)
-        for task in asking.values():
-            task.cancel()
-        ends = await asyncio.gather(*asking.values(), return_exceptions=True)
+        try:
+            if asking:
+                await asyncio.wait(asking.values(), timeout=timeout_s)
+        finally:
+            for task in asking.values():
+                task.cancel()
+            ends = await asyncio.gather(*asking.values(), return_exceptions=True)
         return [name for name, end in sorted(zip(asking, ends, strict=True)) if end is not None]
 
     async def stop(self) -> None:

@@ -92,6 +92,9 @@ class LeaderElector:
         self._lease: Mapping[str, Any] = {}
         self._observed = LeaseRecord(holder="", duration_s=0, acquire_time="", renew_time="", transitions=0)
         self._observed_at_s = -math.inf
+        self._sent = self._observed
+        """The record that was sent last, and when."""
+        self._sent_at_s = -math.inf
         self._reported = ""
         self._may_hold = False
         self._leads = False
@@ -228,7 +231,13 @@ class LeaderElector:
         """Store a Lease that was read. The Lease's validity starts again only if its record changed."""
         record = LeaseRecord.of(lease)
         self._lease = lease
-        if record != self._observed:
+        if record == self._sent:
+            # Its answer was lost. Other replicas may have read it at any time since it was sent.
+            self._take(record, self._sent_at_s)
+        elif record.holder == self.identity:
+            # An earlier write, after which another one was sent that did not take effect.
+            self._take(record, self._observed_at_s)
+        elif record != self._observed:
             self._take(record, self._clock.monotonic_s())
         self._may_hold = self.is_leader
 
@@ -247,18 +256,20 @@ class LeaderElector:
         )
 
     async def _write(self, record: LeaseRecord) -> None:
-        self._may_hold = True
-        # The Lease is valid from the moment of sending: others may read it before the answer arrives.
-        sent_at_s = self._clock.monotonic_s()
+        self._sends(record)
         self._lease = await self._leases.update(record.put_into(self._lease))
-        self._take(record, sent_at_s)
+        self._take(record, self._sent_at_s)
 
     async def _create(self, record: LeaseRecord) -> None:
-        self._may_hold = True
+        self._sends(record)
         metadata = {"name": self._settings.resource_name, "namespace": self._settings.resource_namespace}
-        sent_at_s = self._clock.monotonic_s()
         self._lease = await self._leases.create(record.put_into({"metadata": metadata}))
-        self._take(record, sent_at_s)
+        self._take(record, self._sent_at_s)
+
+    def _sends(self, record: LeaseRecord) -> None:
+        """Note a write. The Lease is valid from now on: others may read it before the answer arrives."""
+        self._may_hold = True
+        self._sent, self._sent_at_s = record, self._clock.monotonic_s()
 
     def _set_leading(self, leads: bool) -> None:
         self._leads = leads

@@ -115,6 +115,21 @@ async def test_server_that_does_not_answer_delays_no_longer_than_said(
     api.held.set()
 
 
+async def test_catching_up_that_is_cancelled_leaves_no_task(
+    api: KubeApi, followed: KubeCluster, seen: WatchedView
+) -> None:
+    await followed.start(seen.handle, ["pods"])
+    await until(lambda: watches(api) == 1)
+    api.held = asyncio.Event()
+    asking = asyncio.create_task(followed.catch_up(5.0))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("catch up")]
+    api.held.set()
+
+
 async def test_resource_that_is_not_served_is_not_behind(
     api: KubeApi, followed: KubeCluster, seen: WatchedView
 ) -> None:

@@ -280,6 +280,37 @@ async def test_lease_of_a_suspended_leader_has_run_out_before_it_renews(
     await follower.kill()
 
 
+async def test_renewal_whose_answer_was_lost_is_valid_from_its_sending(
+    server: Server, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Replica("host_1", server, clock)
+    await run_for(clock, 3.0)
+    assert first.leads
+    answered = asyncio.Event()
+
+    async def loses_late(lease: Mapping[str, Any]) -> Mapping[str, Any]:
+        server.store("update", lease)
+        monkeypatch.setattr(first.calls, "update", refuses)
+        await answered.wait()
+        raise TimedOutError("leases", "kube-system/kube-scheduler", "no answer")
+
+    async def refuses(lease: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise UnavailableError("leases", "kube-system/kube-scheduler", "connection refused")
+
+    monkeypatch.setattr(first.calls, "update", loses_late)
+    await run_for(clock, 6.0)
+    sent_at_s = 4.0
+    answered.set()
+    await run_for(clock, 0.5)
+    assert first.leads
+    # As after SIGSTOP and SIGCONT: another replica that read the renewal at once may lead by now.
+    clock.advance_to(sent_at_s + SETTINGS.lease_duration_s - 0.1)
+    assert not first.elector.has_run_out
+    clock.advance(0.2)
+    assert first.elector.has_run_out
+    await first.kill()
+
+
 async def test_lease_that_another_took_has_run_out_before_the_renewal_ends(
     server: Server, clock: ManualClock
 ) -> None:
