@@ -229,6 +229,7 @@ class Host(HostParts):
     def _stop_queueing(self) -> None:
         """Stop what brings pods to the loop."""
         self.queue.stop()
+        self.wiring.stop()
 
     async def ask(self, question: Question[A]) -> A:
         """Return the answer to a question, which changes nothing. Raises QuestionError.

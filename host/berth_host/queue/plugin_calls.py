@@ -9,6 +9,7 @@ they have taken long in one turn: an event may be of interest to many pods with 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,7 +24,7 @@ from berth_sdk.status import SUCCESS, Code, Status
 
 from berth_host.errors.state import InvariantError
 from berth_host.log import get_logger
-from berth_host.model.clock import Clock
+from berth_host.model.clock import Clock, Timer
 from berth_host.queue.interfaces import (
     DEFERRED,
     Deferred,
@@ -245,8 +246,21 @@ class PluginQuestions:
         self._clock = clock
         self._sink = sink
         self._busy = busy
-        self.retry_count = 0
+        self._retries: dict[int, Timer] = {}
+        self._numbers = itertools.count()
+        self._is_stopped = False
+
+    @property
+    def retry_count(self) -> int:
         """The number of gate questions that wait for a retry."""
+        return len(self._retries)
+
+    def stop(self) -> None:
+        """Ask no question again, now and after later errors."""
+        self._is_stopped = True
+        for timer in self._retries.values():
+            timer.cancel()
+        self._retries.clear()
 
     def gate(self, client: QueueClient) -> Callable[[GateQuestion], Status | Deferred]:
         """Return the function that calls one plugin's PreEnqueue."""
@@ -283,16 +297,17 @@ class PluginQuestions:
         self, batcher: Batcher[GateQuestion, Status], question: GateQuestion, status: Status
     ) -> None:
         is_open = self._sink.gate(question, status)
-        if is_open and status.code is Code.ERROR:
+        if is_open and status.code is Code.ERROR and not self._is_stopped:
             # Policy Fail: the pod stays gated until the plugin answers. A question that a newer one about the
             # pod has replaced is not asked again: such questions would add up.
             when_s = self._clock.monotonic_s() + RETRY_S
-            self.retry_count += 1
-            self._clock.call_at(when_s, lambda: self._ask_again(batcher, question))
 
-    def _ask_again(self, batcher: Batcher[GateQuestion, Status], question: GateQuestion) -> None:
-        self.retry_count -= 1
-        batcher.put(question)
+            def ask_again() -> None:
+                del self._retries[number]
+                batcher.put(question)
+
+            number = next(self._numbers)
+            self._retries[number] = self._clock.call_at(when_s, ask_again)
 
     def hint(self, clients: Mapping[str, QueueClient]) -> HintAsker:
         """Return the function that calls the hints of a profile's plugins.

@@ -80,6 +80,10 @@ class QueueWiring:
         """The number of questions that wait for a retry."""
         return self._questions.retry_count
 
+    def stop(self) -> None:
+        """Ask no plugin again whose answer failed."""
+        self._questions.stop()
+
     def connect(self, queue: SchedulingQueue) -> None:
         """Deliver all late answers to `queue` from now on."""
         self._queue = queue

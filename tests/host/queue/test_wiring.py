@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from berth_host.config.default_plugins import EXTENDER
 from berth_host.config.emulation import NO_EMULATION
 from berth_host.model.clock import ManualClock
-from berth_host.queue.interfaces import HintQuestion
+from berth_host.queue.interfaces import GateQuestion, HintQuestion
 from berth_host.queue.plugin_calls import AnswerSink, PluginQuestions
 from berth_host.queue.queued_pod import QueuedPodInfo
 from berth_host.queue.registrations import registrations_of
@@ -21,6 +22,7 @@ from berth_sdk.extension_points import ExtensionPoint
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.runtime.descriptor import Descriptor
+from berth_sdk.status import Status
 from support.hosts import World, node, pod
 from support.plugin_processes import plugin_process
 
@@ -207,3 +209,35 @@ def test_hint_about_a_pod_outside_the_scope_is_not_asked() -> None:
     event = ClusterEvent(resource="Node", action="add")
     question = HintQuestion("Plugin", event, Pod(name="web"), 1, "NodeAdd")
     assert questions.hint(clients)(question) is True
+
+
+@pytest.mark.parametrize("answers_before", [True, False])
+async def test_plugin_that_cannot_answer_is_not_asked_again_after_the_stop(answers_before: bool) -> None:
+    asked = []
+
+    async def pre_enqueue(pods: list[Pod]) -> list[Status]:
+        asked.append(len(pods))
+        return [Status.error("away") for _ in pods]
+
+    async def refresh() -> None:
+        return None
+
+    clock, sink, busy = ManualClock(), AnswerSink(), set[asyncio.Future[None]]()
+    sink.gate = lambda question, status: True
+    questions = PluginQuestions(clock, sink, busy, refresh)
+    client: Any = SimpleNamespace(
+        is_served=False, is_scoped=False, pre_enqueue_at_once=lambda pod: None, pre_enqueue=pre_enqueue
+    )
+    ask = questions.gate(client)
+    queued: Any = QueuedPodInfo(Pod.from_object(pod("web")), timestamp_us=0)
+    question = GateQuestion("Gate", queued)
+    ask(question)
+    if answers_before:
+        await asyncio.wait(busy)
+        assert questions.retry_count == 1
+    questions.stop()
+    if busy:
+        await asyncio.wait(busy)
+    assert asked == [1]
+    assert questions.retry_count == 0
+    assert clock.next_timer_s() is None
