@@ -68,7 +68,7 @@ class ApiServers:
 
     `failure`: the first error of the servers themselves. `note`: called twice for each request: when it
     arrived ("begun"), and when it takes effect ("done"). `note_event`: called with object, reason and text of
-    each new event.
+    each new event about a pod; with "" as the text for the repetition of one.
     """
 
     def __init__(
@@ -85,6 +85,8 @@ class ApiServers:
         self.failure: Exception | None = None
         self.history = History(server.store)
         self.late = LateHistory(self.history, loop)
+        self._events: dict[str, tuple[ObjectRef, str]] = {}
+        """The pod and the reason of each event, by the event's path."""
         self._network = network
         self._chance = chance
         self._note = note
@@ -165,8 +167,8 @@ class ApiServers:
         if fault in _BEFORE:
             return _refusal(*_BEFORE[fault])
         self._note("done", arrived, fault)
-        if arrived.resource == EVENTS and arrived.call == "create":
-            self._hear_event(body)
+        if arrived.resource == EVENTS:
+            self._hear_event(arrived.call, request.path, body)
         answer = await handlers.handle(request)  # type: ignore[arg-type]  # which reads no more than this has
         await self._dawdle()
         if fault is Fault.TIME_OUT_AFTER:
@@ -175,12 +177,17 @@ class ApiServers:
             transport.abort()
         return _refusal(*_BEFORE[Fault.INTERNAL_BEFORE]) if fault is Fault.INTERNAL_AFTER else answer
 
-    def _hear_event(self, body: bytes) -> None:
+    def _hear_event(self, call: str, path: str, body: bytes) -> None:
+        if call == "patch":
+            if found := self._events.get(path):
+                self._note_event(*found, "")
+            return
         event = orjson.loads(body)
         about = event.get("regarding")
-        if about is not None and about.get("kind") == "Pod":
+        if call == "create" and about is not None and about.get("kind") == "Pod":
             ref = ObjectRef(name=about["name"], namespace=about["namespace"], uid=about["uid"])
-            self._note_event(ref, event["reason"], event["note"])
+            self._events[f"{path}/{event['metadata']['name']}"] = ref, event["reason"]
+            self._note_event(ref, event["reason"], "" if "series" in event else event["note"])
 
     def _drawn(self, arrived: Arrived) -> Fault:
         faults = self.faults

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 DAYS: Final = 0.02
-_OF_NEW_LIVES: Final = ("seed", "days", "lives", "until_failure", "shrink", "without", "trace", "watch")
+_OF_NEW_LIVES: Final = (
+    "seed",
+    "days",
+    "hosts",
+    "lives",
+    "until_failure",
+    "shrink",
+    "without",
+    "trace",
+    "watch",
+)
 """The options that --replay does not go with."""
 _PATH: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -38,6 +49,12 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     help="Virtual days until the world is calm.",
 )
 @click.option(
+    "--hosts",
+    type=click.IntRange(1, 2),
+    metavar="N",
+    help="Let one host live, or two with a Lease. [default: the seed decides]",
+)
+@click.option(
     "--lives",
     type=click.IntRange(min=1),
     metavar="N",
@@ -50,7 +67,7 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
     metavar="KIND[,KIND]",
     default="",
     help="Leave out kinds of acts: pods, gang, leave, node, taint, resize, devices, budget, quota, cut,"
-    " restart, reload, plugin.",
+    " restart, reload, kill, pause, step, reset, compact, lag, plugin.",
 )
 @click.option("--trace", metavar="FILE", type=_PATH, help="Write the trace of one life into this file.")
 @click.option(
@@ -66,6 +83,7 @@ _PATH: Final = click.Path(dir_okay=False, path_type=Path)
 def life(
     seed: int,
     days: float,
+    hosts: int | None,
     lives: int | None,
     until_failure: bool,
     shrink: bool,
@@ -75,11 +93,12 @@ def life(
     watch: bool,
     output: str,
 ) -> None:
-    """Run a whole host on a virtual clock, in a world that is drawn from a seed, and check its laws.
+    """Run whole hosts on a virtual clock, in a world that is drawn from a seed, and check their laws.
 
     Nodes, pods and gangs come and go. The API server is late, fails, and is away; the host stops and loses
-    the lead. At the end nothing fails any more, and every pod must get a node. The same seed gives the same
-    trace on every machine. Exits with 1 if a law was broken, or if a replayed trace differs.
+    the lead. Some lives have two hosts, of which one holds the Lease. At the end nothing fails any more, and
+    every pod must get a node. The same seed gives the same trace on every machine. Exits with 1 if a law was
+    broken, or if a replayed trace differs.
     """
     if trace is not None and (lives or 1) + until_failure > 1:
         raise click.UsageError("--trace is for one life: leave out --lives and --until-failure")
@@ -109,7 +128,14 @@ def life(
     seeds = itertools.count(seed) if until_failure and lives is None else range(seed, seed + (lives or 1))
     for number in seeds:
         recording = Recording(days) if watch else None
-        result = live(number, days, without=left_out, keeps_trace=trace is not None, recording=recording)
+        result = live(
+            number,
+            days,
+            hosts=hosts,
+            without=left_out,
+            keeps_trace=trace is not None,
+            recording=recording,
+        )
         if trace is not None:
             try:
                 trace_file.write(trace, result)
@@ -155,7 +181,7 @@ def _replay(path: Path, output: str) -> None:
     except trace_file.TraceFileError as err:
         fail(str(err))
     began_s = time.monotonic()
-    result = live(recorded.seed, recorded.days, without=recorded.without)
+    result = live(recorded.seed, recorded.days, hosts=recorded.hosts, without=recorded.without)
     _print_life(result, output)
     _print_figures([result], time.monotonic() - began_s)
     if differs := trace_file.difference(recorded, result):
@@ -174,8 +200,8 @@ def _print_life(result: Result, output: str) -> None:
         click.echo(streamed(result.as_json(), output), nl=False)
     else:
         click.echo(
-            f"seed {result.seed}: {result.mood}, {result.hours:.2f} h, {result.pods} pods,"
-            f" {result.bound} bound, {result.acts} acts, {result.faults} faults,"
+            f"seed {result.seed}: {_of_hosts(result.hosts)}, {result.mood}, {result.hours:.2f} h,"
+            f" {result.pods} pods, {result.bound} bound, {result.acts} acts, {result.faults} faults,"
             f" trace {result.trace_sha256[:16]}"
         )
     sys.stdout.flush()
@@ -188,7 +214,11 @@ def _print_life(result: Result, output: str) -> None:
 
 def _command_of(result: Result) -> str:
     without = f" --without {','.join(result.without)}" if result.without else ""
-    return f"berth bench life --seed {result.seed} --days {result.days!r}{without}"
+    return f"berth bench life --seed {result.seed} --days {result.days!r} --hosts {result.hosts}{without}"
+
+
+def _of_hosts(count: int) -> str:
+    return "one host" if count == 1 else "two hosts"
 
 
 def _print_shrunk(failing: Result) -> None:
@@ -197,7 +227,7 @@ def _print_shrunk(failing: Result) -> None:
     from berth_bench.life.world import KINDS
 
     def run(days: float, without: frozenset[str]) -> Result:
-        return live(failing.seed, days, without=without, keeps_trace=False)
+        return live(failing.seed, days, hosts=failing.hosts, without=without, keeps_trace=False)
 
     shorter = shrunk(failing, KINDS, run)
     lines = f"{shorter.trace_lines} lines of trace instead of {failing.trace_lines}"
@@ -205,12 +235,21 @@ def _print_shrunk(failing: Result) -> None:
 
 
 def _print_figures(results: list[Result], took_s: float) -> None:
-    """Print on standard error what differs from run to run."""
+    """Print on standard error what differs from run to run: for each number of hosts, and for all lives."""
+    counts = sorted({one.hosts for one in results})
+    for count in counts if len(counts) > 1 else ():
+        some = [one for one in results if one.hosts == count]
+        click.echo(f"{_of_hosts(count)}: {_figures(some)}", err=True)
+    click.echo(
+        f"{_figures(results)}; {60 * len(results) / max(took_s, 1e-9):.0f} lives per minute",
+        err=True,
+    )
+
+
+def _figures(results: Sequence[Result]) -> str:
     hours, cpu_s = sum(one.hours for one in results), sum(one.cpu_s for one in results)
     broken = sum(bool(one.broken) for one in results)
-    click.echo(
+    return (
         f"{len(results)} lives, {broken} broke a law; {hours:.1f} virtual hours,"
-        f" {hours / max(cpu_s, 1e-9):.2f} per second of CPU;"
-        f" {60 * len(results) / max(took_s, 1e-9):.0f} lives per minute",
-        err=True,
+        f" {hours / max(cpu_s, 1e-9):.2f} per second of CPU"
     )

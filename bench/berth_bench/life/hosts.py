@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from berth_host.app import Host, HostOptions
+from berth_host.config.configuration import LoadedConfiguration
 from berth_host.model.clock import Clock
 
 from berth_bench.life.plugins import Ledger
@@ -27,7 +28,10 @@ class Act:
     do: Callable[[random.Random], Awaitable[None]]
 
 
-MakeOptions = Callable[[Clock, str], tuple[HostOptions, Sequence[Ledger]]]
+Configurations: TypeAlias = Callable[[random.Random | None], LoadedConfiguration]
+"""Returns a drawn configuration; without a generator, the first one."""
+
+MakeOptions: TypeAlias = Callable[[Clock, str], tuple[HostOptions, Sequence[Ledger]]]
 """Makes the options of a host, by its clock and its name. Returns them with the ledgers of the instances of
 its plugin, the newest last.
 """
@@ -44,6 +48,18 @@ class Hosts(Protocol):
     @property
     def ledger(self) -> Ledger:
         """The records of the plugin of `host`."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """The name of the machine of `host`; "" for the only one."""
+        ...
+
+    def following(self) -> Sequence[tuple[Host, Ledger]]:
+        """Return the hosts that follow the cluster, each with the records of its plugin.
+
+        One of them schedules; the others stand by.
+        """
         ...
 
     def acts(self) -> Sequence[Act]:

@@ -59,13 +59,14 @@ class Laws:
         gangs: dict[str, Gang],
         *,
         is_calm: bool = False,
+        in_order: bool = True,
     ) -> None:
         """`slack_s`: see `NodesOverTime`. `gangs`: the world's, by the group's name. `is_calm`: nothing fails
-        in this life.
+        in this life. `in_order`: see `Told`.
         """
         self.nodes = NodesOverTime(clock.monotonic_s, slack_s)
         self.account = Account(self.nodes)
-        self.told = Told()
+        self.told = Told(in_order=in_order)
         self.steady = Steady(clock.monotonic_s)
         self.budgets = Budgets(server, clock.monotonic_s, self.steady) if is_calm else None
         self.faults = 0
@@ -269,12 +270,7 @@ class Laws:
 
         For a calm world in which every pod has a node.
         """
-        bound = {pod.ref.uid: str(pod.get("spec.nodeName")) for pod in self._pods()}
-        cached = {pod.uid: info.name for info in host.cache.node_infos() for pod in info.pods}
-        nodes = {node.ref.name: node.get("status.allocatable.cpu") for node in self._server.list("nodes")}
-        known = {info.name for info in host.cache.node_infos() if info.node is not None}
-        agree("the cache has other pods on nodes than the API server", cached.items() ^ bound.items())
-        agree("the cache has other nodes than the API server", known ^ nodes.keys())
+        self.check_cache(host)
         agree("pods are assumed and were bound long ago", host.cache.assumed_uids)
         agree("pods are in the queue and have a node", [pod.key for pod in host.queue.pods()])
         agree("pods are in flight and have a node", [info.key for info in host.queue.in_flight])
@@ -292,6 +288,15 @@ class Laws:
                     f"at rest, a gang is partly bound: {name} of {gang.least}, of which"
                     f" {len(gang.ever_bound)} had nodes"
                 )
+
+    def check_cache(self, host: Host) -> None:
+        """Raise LawBrokenError unless the cache of a host, which may stand by, agrees with the API server."""
+        bound = {pod.ref.uid: str(pod.get("spec.nodeName")) for pod in self._pods()}
+        cached = {pod.uid: info.name for info in host.cache.node_infos() for pod in info.pods}
+        nodes = {node.ref.name for node in self._server.list("nodes")}
+        known = {info.name for info in host.cache.node_infos() if info.node is not None}
+        agree("the cache has other pods on nodes than the API server", cached.items() ^ bound.items())
+        agree("the cache has other nodes than the API server", known ^ nodes)
 
     def check_conditions(self) -> None:
         """Raise LawBrokenError if a pod was tried and its condition does not say why it has no node.

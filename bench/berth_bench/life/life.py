@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,15 +32,17 @@ from berth_bench.life import at_rest
 from berth_bench.life import laws as all_laws
 from berth_bench.life.configurations import configuration
 from berth_bench.life.hosts import Hosts
+from berth_bench.life.keep_alive import virtual_keep_alive
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.one_host import OneHost
 from berth_bench.life.plugins import KEEPER, Ledger, keeper
 from berth_bench.life.recording import Recording
-from berth_bench.life.replicas import Replicas
+from berth_bench.life.replicas import MACHINES, Replicas
 from berth_bench.life.served_world import ServedWorld
+from berth_bench.life.stage import Stage
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import SpinningError, StuckError, VirtualClocks, VirtualLoop, run
-from berth_bench.life.weights import Weights
+from berth_bench.life.weights import Weights, drawn_hosts
 from berth_bench.life.world import World
 
 DAY_S: Final = 86400.0
@@ -61,13 +63,14 @@ _PLACES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One life. `broken`: the law that did not hold, with its objects; "" if all held. `hours`: virtual ones,
-    `cpu_s`: real seconds of CPU. `without`: the kinds of acts that were left out. `lines`: of the trace;
-    empty if they were not kept.
+    """One life. `hosts`: how many it had. `broken`: the law that did not hold, with its objects; "" if all
+    held. `hours`: virtual ones, `cpu_s`: real seconds of CPU. `without`: the kinds of acts that were left
+    out. `lines`: of the trace; empty if they were not kept.
     """
 
     seed: int
     days: float
+    hosts: int
     mood: str
     broken: str
     hours: float
@@ -91,6 +94,7 @@ class Result:
         return {
             "seed": self.seed,
             "days": self.days,
+            "hosts": self.hosts,
             **({"without": list(self.without)} if self.without else {}),
             "mood": self.mood,
             "broken": self.broken,
@@ -108,34 +112,31 @@ def live(
     seed: int,
     days: float,
     *,
+    hosts: int | None = None,
     without: Collection[str] = (),
     keeps_trace: bool = True,
     recording: Recording | None = None,
-    replicas: bool = False,
 ) -> Result:
     """Run the life of a seed, for so many virtual days and until the world is calm.
 
-    `without`: kinds of acts (`world.KINDS`) to leave out; the others happen at the same times. `recording`:
-    gets what the page shows; the life is the same with and without a recording. `replicas`: two
-    hosts with a Lease live (`Replicas`), and no served plugins.
+    `hosts`: 1 or 2 (`OneHost`, `Replicas`); None: the seed decides. `without`: kinds of acts (`world.KINDS`)
+    to leave out; the others happen at the same times. `recording`: gets what the page shows; the life is the
+    same with and without a recording.
     """
+    hosts = drawn_hosts(seed) if hosts is None else hosts
     chance = random.Random(seed)
     weights = Weights.drawn(chance)
-    if replicas:
-        weights = replace(weights, served=None)
     of_process = random.Random(chance.random())
     of_loop = random.Random(chance.random())
     began_s = time.process_time()
     lives: list[_Life] = []
 
     async def main(clocks: VirtualClocks) -> str:
-        life = _Life(
-            seed, days, weights, chance, clocks, without, recording, replicas, keeps_trace=keeps_trace
-        )
+        life = _Life(seed, days, hosts, weights, chance, clocks, without, recording, keeps_trace=keeps_trace)
         lives.append(life)
         return await life.run()
 
-    with process_chance.replaced(of_process), _quiet_plugins():
+    with process_chance.replaced(of_process), _quiet_plugins(), virtual_keep_alive():
         try:
             broken = run(main, of_loop, thread_s=weights.thread_s, work_step_s=weights.work_step_s)
         except (StuckError, SpinningError) as err:
@@ -146,6 +147,7 @@ def live(
     return Result(
         seed=seed,
         days=days,
+        hosts=hosts,
         mood=weights.mood,
         broken=broken,
         hours=life.ended_s / 3600,
@@ -178,12 +180,12 @@ class _Life:
         self,
         seed: int,
         days: float,
+        hosts: int,
         weights: Weights,
         chance: random.Random,
         clocks: VirtualClocks,
         without: Collection[str],
         recording: Recording | None,
-        replicas: bool,
         *,
         keeps_trace: bool,
     ) -> None:
@@ -194,13 +196,13 @@ class _Life:
         self._recording = recording
         self.trace = Trace(clocks.monotonic_s, keeps=keeps_trace)
         left_out = f" without {', '.join(sorted(without))}" if without else ""
-        self.trace.add(f"life {seed} of {days!r} days{left_out} {weights}")
+        two = " with two hosts" if hosts > 1 else ""
+        self.trace.add(f"life {seed} of {days!r} days{two}{left_out} {weights}")
         self._server = ApiServer(clocks, Gatekeeping())
+        stage = Stage(server=self._server, weights=weights, trace=self.trace, clocks=clocks)
         hosts_chance = random.Random(chance.random())
         kept_chance, world_chance = random.Random(chance.random()), random.Random(chance.random())
-        keeper_class, ledgers = keeper(kept_chance, weights.plugin_errors)
-        self._plugins: dict[str, type] = {KEEPER: keeper_class}
-        self.world = World(self._server, weights, world_chance, self.trace, without)
+        self.world = World(stage, world_chance, without)
         self.laws = Laws(
             self._server,
             clocks,
@@ -208,43 +210,18 @@ class _Life:
             weights.cut_s + SLACK_S,
             self.world.gangs,
             is_calm=weights.is_calm,
+            in_order=hosts == 1,
         )
         self.world.leaves = self.laws.account.leaves
         self.laws.told.requires = weights.is_calm
         self.served: ServedWorld | None = None
         if weights.served is not None:
-            self.served = ServedWorld(
-                clocks.loop,
-                weights.served,
-                random.Random(chance.random()),
-                self.trace,
-                is_hurt=not weights.is_calm,
-            )
+            served_chance = random.Random(chance.random())
+            own = MACHINES if hosts > 1 and served_chance.random() < 0.5 else ()
+            self.served = ServedWorld(stage, weights.served, served_chance, own)
         self._kept_chance = kept_chance
-        self._hosts: Hosts
-        if replicas:
-            self._hosts = Replicas(
-                self._server,
-                weights,
-                hosts_chance,
-                self.trace,
-                self.laws,
-                self._configuration(None),
-                self._options_of_replica,
-                clocks,
-            )
-        else:
-            self._hosts = OneHost(
-                self._server,
-                weights,
-                hosts_chance,
-                self.trace,
-                self.laws,
-                self._configuration,
-                self._options,
-                ledgers,
-                clocks,
-            )
+        kind = Replicas if hosts > 1 else OneHost
+        self._hosts: Hosts = kind(stage, hosts_chance, self.laws, self._configuration, self._options)
         self.laws.steady.host = lambda: self._hosts.host
 
     @property
@@ -275,12 +252,15 @@ class _Life:
             self.world.make_room()
             await self._come_to_rest()
             self.laws.check_end(self._hosts.host, self._hosts.ledger)
+            for host, _ in self._hosts.following():
+                self.laws.check_cache(host)
             await self._empty()
             await self._hosts.stop()
             self.world.end()
             if self.served is not None:
                 self.served.end()
             self.laws.close()
+            self._check_errors()
             all_laws.check_nothing_left(asyncio.get_running_loop(), self._timers)
         except LawBrokenError as err:
             self._hosts.kill()
@@ -310,6 +290,7 @@ class _Life:
         if self._recording is not None:
             await self._recording.add(self._hosts.host, self._clocks.monotonic_s())
         self._hosts.check()
+        self._check_errors()
         self.laws.check()
         if self.served is not None:
             self.served.check()
@@ -317,6 +298,11 @@ class _Life:
             self.laws.check_gangs()
             host = self._hosts.host
             at_rest.check_nobody_waits_for_steady_room(host, self.laws.steady, self.laws.room())
+
+    def _check_errors(self) -> None:
+        """Raise LawBrokenError if a task or a callback ended with an error that nothing has read."""
+        if unhandled := self._clocks.loop.unhandled:
+            raise LawBrokenError(f"an error was not handled: {unhandled[0]}")
 
     async def _rest(self) -> None:
         """Let nothing fail for a while; who waits then must lack room."""
@@ -338,9 +324,10 @@ class _Life:
         self.world.delete_everything()
         await asyncio.sleep(SETTLES_S)
         await self._look()
-        at_rest.check_emptied(self._hosts.host, self._hosts.ledger)
+        for host, ledger in self._hosts.following():
+            at_rest.check_emptied(host, ledger)
         if self.served is not None:
-            self.served.check_at_rest()
+            self.served.check_at_rest(self._hosts.machine)
 
     async def _come_to_rest(self) -> None:
         account = self.laws.account
@@ -361,25 +348,21 @@ class _Life:
         await self._look()
 
     def _configuration(self, chance: random.Random | None) -> LoadedConfiguration:
-        return configuration(self._plugins, chance, has_guard=self.served is not None)
+        keeper_class, _ = keeper(self._kept_chance, 0.0)
+        return configuration({KEEPER: keeper_class}, chance, has_guard=self.served is not None)
 
-    def _options(self) -> HostOptions:
-        return self._options_of("chooser", self._clocks, self._plugins)
-
-    def _options_of_replica(self, clock: Clock, name: str) -> tuple[HostOptions, Sequence[Ledger]]:
+    def _options(self, clock: Clock, name: str) -> tuple[HostOptions, Sequence[Ledger]]:
         keeper_class, ledgers = keeper(self._kept_chance, self._weights.plugin_errors)
-        return self._options_of(name, clock, {KEEPER: keeper_class}), ledgers
-
-    def _options_of(self, name: str, clock: Clock, plugins: dict[str, type]) -> HostOptions:
-        return HostOptions(
+        options = HostOptions(
             clock=clock,
             chooser=SeededChooser(f"{self._seed}/{name}"),
-            plugins=plugins,
+            plugins={KEEPER: keeper_class},
             # The flush of unschedulable pods would hide an event that moved none of them.
             max_in_pool_s=NEVER_FLUSHED_S,
             admission=server_of_a_question,
             way_back=False,
         )
+        return options, ledgers
 
     def _timers(self) -> list[str]:
         loop = asyncio.get_running_loop()

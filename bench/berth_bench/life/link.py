@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
@@ -26,6 +27,8 @@ from berth_host.rpc.served.grpc_errors import rpc_error
 from berth_sdk.serve.framed_requests import aborted, next_request
 from berth_sdk.wire.frames import CHUNK_BYTES, CLOSING_FRAME, Frame, FrameError, Incoming
 
+from berth_bench.life.processes import Process as Host
+from berth_bench.life.processes import current
 from berth_bench.life.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -48,12 +51,19 @@ class Delays:
 
 
 class Pipe(Generic[T]):
-    """One direction of a connection: what is sent arrives in order, each after a drawn delay."""
+    """One direction of a connection: what is sent arrives in order, each after a drawn delay.
 
-    def __init__(self, loop: VirtualLoop, delays: Delays, arrived: Callable[[T], None]) -> None:
+    It waits while the process is paused that `context` belongs to.
+    """
+
+    def __init__(
+        self, loop: VirtualLoop, delays: Delays, arrived: Callable[[T], None], context: Context
+    ) -> None:
+        """`arrived`: called with each item, in `context`."""
         self._loop = loop
         self._delays = delays
         self._arrived = arrived
+        self._context = context
         self._under_way: deque[T] = deque()
         self._timers: deque[asyncio.TimerHandle] = deque()
         self._last_s = 0.0
@@ -62,7 +72,7 @@ class Pipe(Generic[T]):
         """Let `item` arrive after all that was sent before."""
         self._last_s = max(self._last_s, self._loop.time() + self._delays.drawn_s())
         self._under_way.append(item)
-        self._timers.append(self._loop.call_at(self._last_s, self._arrive))
+        self._timers.append(self._loop.call_at(self._last_s, self._arrive, context=self._context))
 
     def _arrive(self) -> None:
         self._timers.popleft()
@@ -145,12 +155,13 @@ class Link:
     """The place where processes listen, one after the other.
 
     `process`: the one that listens; None: connections are refused. `is_down` True: they are refused
-    although it listens.
+    although it listens. `context`: that of the life, in which the processes work.
     """
 
-    def __init__(self, loop: VirtualLoop, delays: Delays) -> None:
+    def __init__(self, loop: VirtualLoop, delays: Delays, context: Context) -> None:
         self.loop = loop
         self.delays = delays
+        self.context = context
         self.process: Process | None = None
         self.is_down = False
         self._number = 0
@@ -172,13 +183,13 @@ class Link:
         self.process = process
         self._number += 1
 
-    def lose(self) -> None:
-        """Lose all connections, with what is under way."""
-        wires, self._wires = self._wires, []
-        streams, self._streams = self._streams, []
-        for wire in wires:
+    def lose(self, host: Host | None = None) -> None:
+        """Lose all connections, with what is under way. `host`: only those of this process."""
+        for wire in [one for one in self._wires if host in (None, one.host)]:
+            self._wires.remove(wire)
             wire.lose("Connection reset by peer")
-        for stream in streams:
+        for stream in [one for one in self._streams if host in (None, one.host)]:
+            self._streams.remove(stream)
             stream.lose()
 
     def opened(self, connection: _Wire | SimulatedStream) -> None:
@@ -196,44 +207,64 @@ class Link:
 
 
 class Network:
-    """The links of a life, by endpoint; see `berth_host.attach.dialing.Network`."""
+    """The links of a life, by machine and endpoint; see `berth_host.attach.dialing.Network`.
 
-    def __init__(self, loop: VirtualLoop, delays: Delays) -> None:
+    A host reaches the processes of its own machine. `is_shared` True: all hosts reach the same ones, as on
+    one machine.
+    """
+
+    def __init__(self, loop: VirtualLoop, delays: Delays, *, is_shared: bool = True) -> None:
         self._loop = loop
         self._delays = delays
-        self._links: dict[str, Link] = {}
-        self._share = WaitShare()
+        self._is_shared = is_shared
+        self._context = copy_context()
+        self._links: dict[tuple[str, str], Link] = {}
+        self._shares: dict[str, WaitShare] = {}
+        loop.at_kill.append(self.lose)
 
-    def link(self, endpoint: str) -> Link:
-        """Return the link of an endpoint."""
-        found = self._links.get(endpoint)
+    def link(self, endpoint: str, machine: str = "") -> Link:
+        """Return the link of an endpoint. `machine`: "" for the only one."""
+        found = self._links.get((machine, endpoint))
         if found is None:
-            found = self._links[endpoint] = Link(self._loop, self._delays)
+            found = Link(self._loop, self._delays, self._context)
+            self._links[machine, endpoint] = found
         return found
+
+    def lose(self, host: Host) -> None:
+        """Lose the connections of a host that was killed."""
+        for link in self._links.values():
+            link.lose(host)
+
+    def _seen(self, endpoint: str) -> Link:
+        """Return the link of an endpoint on the machine of the host that asks."""
+        host = current()
+        return self.link(endpoint, "" if self._is_shared or host is None else host.machine)
 
     def dial(self, endpoint: str, place: Place) -> grpc.aio.Channel:
         """Return a channel. See the host's Network."""
-        return SimulatedChannel(self.link(endpoint))
+        return SimulatedChannel(self._seen(endpoint))
 
     async def peer_at(self, endpoint: str, place: Place) -> Peer:
         """Return the peer at an endpoint. See the host's Network."""
-        if self.link(endpoint).accepts is None:
+        if self._seen(endpoint).accepts is None:
             raise DialError(f"{endpoint}: Connection refused")
         return Peer()
 
     def frames_at(self, endpoint: str, limit_bytes: int, allowed_uids: Collection[int]) -> FramedConnections:
         """Return the framed carrier. See the host's Network."""
-        listener = _FramedPlace(Path(endpoint), self.link(endpoint))
+        listener = _FramedPlace(Path(endpoint), self._seen(endpoint))
+        host = current()
+        share = self._shares.setdefault("" if host is None else host.name, WaitShare())
 
         def wait() -> AnswerWait:
-            return AnswerWait(self._share, _has_bytes)
+            return AnswerWait(share, _has_bytes)
 
         # With one CPU the carrier never polls, and a poll would wait for time that stands still.
         return FramedConnections(listener, limit_bytes, poll=BusyPoll(1), wait=wait)
 
     def identity_of(self, endpoint: str) -> Identity | None:
         """Return a value that differs between two processes at an endpoint."""
-        return self.link(endpoint).identity
+        return self._seen(endpoint).identity
 
 
 def _has_bytes(stream: Stream, within_s: float) -> bool:
@@ -245,14 +276,16 @@ def _has_bytes(stream: Stream, within_s: float) -> bool:
 
 
 class _Wire:
-    """One connection of a channel to a process."""
+    """One connection of a channel to a process. `host`: the process that opened it."""
 
     def __init__(self, link: Link, process: Process, lost: Callable[[], None]) -> None:
+        self.host = current()
         self._link = link
         self._process = process
         self._lost = lost
-        self._requests: Pipe[ServerCall] = Pipe(link.loop, link.delays, process.take)
-        self._answers: Pipe[tuple[ServerCall, Any]] = Pipe(link.loop, link.delays, self._arrived)
+        loop, delays = link.loop, link.delays
+        self._requests: Pipe[ServerCall] = Pipe(loop, delays, process.take, link.context)
+        self._answers: Pipe[tuple[ServerCall, Any]] = Pipe(loop, delays, self._arrived, copy_context())
         self._waiting: dict[ServerCall, asyncio.Future[bytes]] = {}
         link.opened(self)
 
@@ -444,16 +477,19 @@ class _FramedPlace:
 
 
 class SimulatedStream:
-    """The host's end of a framed connection; a `VirtualFile` and a `Stream`."""
+    """The host's end of a framed connection; a `VirtualFile` and a `Stream`. `host`: the process that opened
+    it.
+    """
 
     def __init__(self, link: Link, process: Process) -> None:
+        self.host = current()
         self._link = link
         self._there = bytearray()
         self._has_ended = self._is_reset = self._is_closed = False
         self._chance = link.delays.chance
         self._server = FramedEnd(process, self)
-        self._up: Pipe[bytes] = Pipe(link.loop, link.delays, self._server.arrived)
-        self._down: Pipe[bytes] = Pipe(link.loop, link.delays, self._arrived)
+        self._up: Pipe[bytes] = Pipe(link.loop, link.delays, self._server.arrived, link.context)
+        self._down: Pipe[bytes] = Pipe(link.loop, link.delays, self._arrived, copy_context())
         self._number = link.loop.open_file(self)
         link.opened(self)
 
@@ -509,7 +545,9 @@ class SimulatedStream:
                 arrived(part)
         self._is_reset = True
         self._server.arrived(b"")
-        if not self._is_closed:
+        if self.host is not None and self.host.is_dead:
+            self._link.loop.close_file(self._number)
+        elif not self._is_closed:
             self._link.loop.file_changed(self._number)
 
     def answer(self, data: bytes) -> None:

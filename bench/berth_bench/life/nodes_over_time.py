@@ -6,8 +6,6 @@ count on anything that a node was since `slack_s` seconds ago.
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,8 +20,9 @@ class NodesOverTime:
     def __init__(self, now_s: Callable[[], float], slack_s: float) -> None:
         self._now_s = now_s
         self._slack_s = slack_s
-        self._forgiven: dict[str, float] = {}
-        """The nodes that got a pod nobody could count on, and when that was."""
+        self._forgiven: dict[str, list[tuple[float, int]]] = {}
+        """By node: when it got a pod that nobody could count on, and the pod's CPU. The oldest comes first.
+        """
         self._states: dict[str, list[tuple[float, int, bool]]] = {}
         """By node: since when it has had which CPU, and whether it takes pods. The oldest comes first."""
 
@@ -39,9 +38,11 @@ class NodesOverTime:
         """Record that a node no longer exists."""
         self._note(name, 0, False)
 
-    def forgive(self, name: str) -> None:
-        """Let a node hold more than fits, as a binding comes now that the next host could not know of."""
-        self._forgiven[name] = self._now_s()
+    def forgive(self, name: str, milli_cpu: int) -> None:
+        """Let a node hold so much more than fits, as a binding comes now that the next host could not know
+        of.
+        """
+        self._forgiven.setdefault(name, []).append((self._now_s(), milli_cpu))
 
     def names(self) -> Iterable[str]:
         """Return the nodes that take pods now."""
@@ -58,9 +59,11 @@ class NodesOverTime:
 
     def milli_cpu(self, node: str) -> int:
         """Return the most CPU of the node that a binding made now may count on."""
-        if self._now_s() - self._forgiven.get(node, -math.inf) <= self._slack_s:
-            return sys.maxsize
-        return max((milli_cpu for _, milli_cpu, _ in self._recent(node)), default=0)
+        most = max((milli_cpu for _, milli_cpu, _ in self._recent(node)), default=0)
+        forgiven = self._forgiven.get(node, [])
+        while forgiven and self._now_s() - forgiven[0][0] > self._slack_s:
+            forgiven.pop(0)
+        return most + sum(milli_cpu for _, milli_cpu in forgiven)
 
     def _note(self, name: str, milli_cpu: int, is_open: bool) -> None:
         states = self._states.setdefault(name, [])

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
-from berth_host.app import Host, HostOptions
+from berth_host.app import Host
 from berth_host.app.reload import reload
 from berth_host.config.configuration import LoadedConfiguration
 from berth_host.errors.cluster import ClusterError
 from berth_host.errors.plugins import PluginError, PluginLoadError
-from berth_host.model.clock import Clock
 from berth_sim.cluster.cluster import MemoryCluster
-from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life.faulty_cluster import FaultyCluster
-from berth_bench.life.hosts import Act
+from berth_bench.life.hosts import Act, Configurations, MakeOptions
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.own_view import OwnView
 from berth_bench.life.plugins import Ledger
-from berth_bench.life.trace import Trace
-from berth_bench.life.weights import Weights
+from berth_bench.life.stage import Stage
 
 _CUT_LEAST_S: Final = 0.5
-Configurations: TypeAlias = Callable[[random.Random | None], LoadedConfiguration]
-"""Returns a drawn configuration; without a generator, the first one."""
+_NAME: Final = "chooser"
+"""The name of each host, from which its options are made."""
 
 
 class OneHost:
@@ -38,39 +35,40 @@ class OneHost:
 
     def __init__(
         self,
-        server: ApiServer,
-        weights: Weights,
+        stage: Stage,
         chance: random.Random,
-        trace: Trace,
         laws: Laws,
         configuration: Configurations,
-        options: Callable[[], HostOptions],
-        ledgers: Sequence[Ledger],
-        clock: Clock,
+        options: MakeOptions,
     ) -> None:
-        """Make the first host. `configuration`: see Configurations. `options`: makes those of a host.
-        `ledgers`: of their plugins, the newest last.
-        """
-        self._server = server
-        self._weights = weights
+        """Make the first host."""
+        self._stage = stage
+        self._weights = stage.weights
         self._chance = chance
-        self._trace = trace
+        self._trace = stage.trace
         self._laws = laws
         self._drawn = configuration
         self._configuration = configuration(None)
         self._changing = asyncio.Lock()
         self._options = options
-        self._ledgers = ledgers
-        self._clock = clock
         self._own_view = OwnView()
         self._broken = ""
-        self._port, self.host = self._new_host()
+        self._port, self.host, self._ledgers = self._new_host()
         self._changes: list[asyncio.Future[None]] = []
 
     @property
     def ledger(self) -> Ledger:
         """The records of the host's plugin."""
         return self._ledgers[-1]
+
+    @property
+    def machine(self) -> str:
+        """The only machine."""
+        return ""
+
+    def following(self) -> Sequence[tuple[Host, Ledger]]:
+        """Return the host. See `Hosts`."""
+        return [(self.host, self.ledger)]
 
     def acts(self) -> Sequence[Act]:
         """Return the cuts, the restarts and the reloads, as the weights have them."""
@@ -169,17 +167,19 @@ class OneHost:
             await self.host.abandon()
         else:
             await self.host.stop()
-        self._port, self.host = self._new_host()
+        self._port, self.host, self._ledgers = self._new_host()
         await self.host.start()
 
-    def _new_host(self) -> tuple[FaultyCluster, Host]:
+    def _new_host(self) -> tuple[FaultyCluster, Host, Sequence[Ledger]]:
+        clocks = self._stage.clocks
         port = FaultyCluster(
-            MemoryCluster(self._clock, self._server),
-            self._clock,
+            MemoryCluster(clocks, self._stage.server),
+            clocks,
             self._chance.getrandbits(32),
             self._weights.faults,
             note=self._laws.note,
             note_event=self._laws.note_event,
             before_events=self._look,
         )
-        return port, Host(self._configuration, port, self._options())
+        options, ledgers = self._options(clocks, _NAME)
+        return port, Host(self._configuration, port, options), ledgers

@@ -21,15 +21,16 @@ class _KilledError(BaseException):
 
 
 class Process:
-    """A process.
+    """A process. `machine`: the name of the machine on which it runs.
 
     `is_paused`: its callbacks wait. `is_dead`: its callbacks never run. `held`: the callbacks that wait, and
     those of a dead process until its coroutines have ended. `skew_s`: the seconds that its wall clock is
     ahead. `drift`: the seconds that its clocks gain in each second.
     """
 
-    def __init__(self, name: str, *, skew_s: float = 0.0, drift: float = 0.0) -> None:
+    def __init__(self, name: str, *, machine: str = "", skew_s: float = 0.0, drift: float = 0.0) -> None:
         self.name = name
+        self.machine = machine
         self.skew_s = skew_s
         self.drift = drift
         self.is_paused = False

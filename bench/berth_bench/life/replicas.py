@@ -8,6 +8,7 @@ started anew after a while.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,30 +18,28 @@ from functools import partial
 from typing import Final, cast
 
 from berth_host.app import Host
-from berth_host.config.configuration import LoadedConfiguration
+from berth_host.cluster.port import WatchEvent
 from berth_host.endpoints.options import ServingOptions
 from berth_host.errors import HostError
 from berth_host.process.process import HostFailedError, ProcessSettings, SchedulerProcess
 from berth_host.process.signals import Signals
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
-from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life.api_servers import URL, ApiServers, Arrived
 from berth_bench.life.faulty_cluster import Fault
 from berth_bench.life.fencing import Fencing
-from berth_bench.life.hosts import Act, MakeOptions
+from berth_bench.life.hosts import Act, Configurations, MakeOptions
 from berth_bench.life.laws import LawBrokenError, Laws
 from berth_bench.life.network import Lateness, MemoryNetwork
 from berth_bench.life.plugins import Ledger
 from berth_bench.life.processes import Process
+from berth_bench.life.stage import Stage
 from berth_bench.life.storms import drawn_gap_s, drawn_storm
-from berth_bench.life.trace import Trace
-from berth_bench.life.virtual_loop import ProcessClock, VirtualClocks, VirtualLoop
-from berth_bench.life.weights import Weights
+from berth_bench.life.virtual_loop import ProcessClock
 
-COUNT: Final = 2
-"""The hosts of a life."""
+MACHINES: Final = ("host-1", "host-2")
+"""The machines of a life, each of which has one host."""
 STARTED_AGAIN_S: Final = 10.0
 """The longest time, in seconds, until a process that ended is started anew."""
 LEADS_WITHIN_S: Final = 120.0
@@ -121,47 +120,48 @@ class Replicas:
 
     def __init__(
         self,
-        server: ApiServer,
-        weights: Weights,
+        stage: Stage,
         chance: random.Random,
-        trace: Trace,
         laws: Laws,
-        configuration: LoadedConfiguration,
+        configuration: Configurations,
         options: MakeOptions,
-        clocks: VirtualClocks,
     ) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        self._loop = loop
-        self._server = server
+        weights, clocks = stage.weights, stage.clocks
+        loop = self._loop = clocks.loop
+        self._server = stage.server
         self._weights = weights
         self._own = ReplicaWeights.drawn(chance, weights.mood)
         self._chance = chance
-        self._trace = trace
+        self._trace = stage.trace
         self._laws = laws
-        self._configuration = configuration
+        self._drawn_configuration = configuration
+        self._configuration = configuration(None)
+        """The file that each process reads at its begin, and again when it reloads."""
         self._options = options
         self._clocks = clocks
         self._fencing = Fencing(clocks.monotonic_s, _LEASE_S * 2 * _MOST_DRIFT)
-        trace.add(f"replicas {self._own}")
+        self._trace.add(f"replicas {self._own}")
         lateness = Lateness(delay_s=self._own.late_s, pieces=self._own.pieces)
         self._network = loop.network = MemoryNetwork(loop, random.Random(chance.random()), lateness)
         self._servers = ApiServers(
-            server,
+            stage.server,
             self._network,
             random.Random(chance.random()),
             weights.faults,
             self._note,
             self._note_event,
         )
-        self._unsubscribe = server.store.subscribe(self._see)
+        self._unsubscribe = stage.server.store.subscribe(self._see)
         self.running: dict[int, Running] = {}
         self._supervising: list[asyncio.Task[None]] = []
         self._is_over = False
+        self._has_paused = False
         self._failure: BaseException | None = None
         self._last: Running | None = None
         self._settled = ""
         """The identity of the host that leads since the world is calm."""
+        self._settled_s = math.inf
+        """Since when the world is calm."""
 
     @property
     def host(self) -> Host:
@@ -173,6 +173,20 @@ class Replicas:
         """The records of the plugin of `host`."""
         return self.leader().ledgers[-1]
 
+    @property
+    def machine(self) -> str:
+        """The machine of `host`."""
+        return self.leader().process.machine
+
+    def following(self) -> Sequence[tuple[Host, Ledger]]:
+        """Return the hosts that follow the cluster. See `Hosts`."""
+        running = [self.running[number] for number in sorted(self.running)]
+        return [
+            (cast("Host", one.scheduler.host), one.ledgers[-1])
+            for one in running
+            if one.scheduler.is_connected
+        ]
+
     def acts(self) -> Sequence[Act]:
         """Return what happens to the hosts, the network and the API servers."""
         weights = self._own
@@ -181,6 +195,7 @@ class Replicas:
         return (
             Act("cut", self._weights.cut_gap_s, self._cut),
             Act("restart", weights.restart_gap_s, self._restart),
+            Act("reload", self._weights.reload_gap_s, self._reload),
             Act("kill", weights.kill_gap_s, self._kill),
             Act("pause", weights.pause_gap_s, self._pause),
             Act("step", weights.step_gap_s, self._step),
@@ -193,7 +208,7 @@ class Replicas:
         """Start both processes; return when one leads. No request fails until then."""
         faults = self._servers.faults
         self._servers.faults = replace(faults, share=0.0)
-        for number in range(1, COUNT + 1):
+        for number in range(1, len(MACHINES) + 1):
             own = random.Random(self._chance.random())
             self._supervising.append(self._loop.create_task(self._supervise(number, own)))
         await self._some_host_leads()
@@ -204,6 +219,9 @@ class Replicas:
         for failure in (self._failure, self._servers.failure):
             if failure is not None:
                 raise failure
+        for supervising in self._supervising:
+            if supervising.done() and not self._is_over:
+                supervising.result()
         if self._fencing.broken:
             raise LawBrokenError(self._fencing.broken)
         for running in self.running.values():
@@ -225,9 +243,12 @@ class Replicas:
         self.behave()
         await self._some_host_leads()
         self._settled = self._leading()[0]
+        self._settled_s = self._loop.time()
 
     async def stop(self) -> None:
-        """Stop all processes."""
+        """Stop all processes, which must all follow the cluster by now."""
+        if (count := len(self.following())) < len(MACHINES):
+            raise LawBrokenError(f"at rest, {count} of {len(MACHINES)} hosts follow the cluster")
         self._settled = ""
         self._is_over = True
         for running in self.running.values():
@@ -235,6 +256,8 @@ class Replicas:
         _, late = await asyncio.wait(self._supervising, timeout=STOPS_WITHIN_S)
         if late:
             raise LawBrokenError(f"a host that was told to stop has not ended within {STOPS_WITHIN_S:g} s")
+        for supervising in self._supervising:
+            supervising.result()
         self.check()
         await self._servers.stop()
         self._unsubscribe()
@@ -254,7 +277,8 @@ class Replicas:
         generation = 0
         while not self._is_over:
             generation += 1
-            process = Process(f"host-{number}.{generation}", skew_s=skew_s, drift=drift)
+            machine = MACHINES[number - 1]
+            process = Process(f"{machine}.{generation}", machine=machine, skew_s=skew_s, drift=drift)
             running = self.running[number] = self._begun(process)
             await running.over.wait()
             skew_s = process.skew_s
@@ -289,7 +313,18 @@ class Replicas:
         self._trace.add(f"{running.process.name} {how}")
         if error is not None and (isinstance(error, HostFailedError) or not isinstance(error, HostError)):
             self._failure = self._failure or error
+        elif error is not None and self._nothing_fails:
+            self._failure = self._failure or LawBrokenError(
+                f"a host ended although nothing failed: {running.process.name} with {error}"
+            )
         running.over.set()
+
+    @property
+    def _nothing_fails(self) -> bool:
+        """True where no host has a reason to end by itself, also for what failed before."""
+        if self._weights.is_calm and not self._has_paused:
+            return True
+        return self._loop.time() - self._settled_s > STOPS_WITHIN_S
 
     def leader(self) -> Running:
         """Return the process that holds the Lease and leads; without one, the last that did."""
@@ -335,6 +370,14 @@ class Replicas:
             self._trace.add(f"{running.process.name} is told to stop")
             running.scheduler.signals.stop()
 
+    async def _reload(self, chance: random.Random) -> None:
+        """Write another configuration into the file, and tell a process to read it."""
+        self._configuration = self._drawn_configuration(chance)
+        running = self._drawn(chance)
+        if running is not None:
+            self._trace.add(f"{running.process.name} is told to reload")
+            running.scheduler.signals.reloading.set()
+
     async def _kill(self, chance: random.Random) -> None:
         """End a process at once."""
         running = self._drawn(chance)
@@ -362,6 +405,7 @@ class Replicas:
     def pause(self, running: Running) -> None:
         """Stop the time of a process, as by SIGSTOP."""
         self._trace.add(f"{running.process.name} pauses")
+        self._has_paused = True
         self._loop.pause(running.process)
 
     def resume(self, running: Running) -> None:
@@ -400,16 +444,22 @@ class Replicas:
         if moment == "begun":
             self._fencing.arrived(request)
         elif self._fencing.is_late(request) and request.call == "bind":
-            self._laws.nodes.forgive(request.node)
+            self._laws.nodes.forgive(request.node, self._milli_cpu(request.key))
         if request.call not in ("get", "list", "watch"):
             self._laws.note(moment, request.call, request.resource, request.key, fault)
+
+    def _milli_cpu(self, key: str) -> int:
+        """Return the CPU that the pod `namespace/name` requests, in thousandths; 0 without such a pod."""
+        namespace, _, name = key.partition("/")
+        found = self._server.get("pods", ObjectRef(name=name, namespace=namespace))
+        return 0 if found is None else Pod.from_object(found).requests.get("cpu", 0)
 
     def _note_event(self, pod: ObjectRef, reason: str, note: str) -> None:
         found = self._server.get("pods", pod)
         if found is not None and found.ref.uid == pod.uid:
             self._laws.note_event(Pod.from_object(found), reason, note)
 
-    def _see(self, event: object) -> None:
-        holder = self._fencing.see(event)  # type: ignore[arg-type]
+    def _see(self, event: WatchEvent) -> None:
+        holder = self._fencing.see(event)
         if holder:
             self._trace.add(f"{holder.rpartition('_')[0]} holds the Lease")

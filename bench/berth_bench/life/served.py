@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,6 +69,7 @@ class PluginProcess:
         self._held: list[Callable[[], None]] = []
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._count = 0
+        self._context = copy_context()
         services = Services(self.instance)
         self._handlers = {
             f"/{service}/{name}": handler
@@ -177,7 +179,10 @@ class PluginProcess:
         self._count += 1
         number = self._count
         delay_s = self._chance.uniform(0.0, self.habits.work_s) + more_s
-        self._timers[number] = self._loop.call_later(delay_s, self._begin, number, work)
+        # Whichever host asked, the work goes on while that host is paused.
+        self._timers[number] = self._loop.call_later(
+            delay_s, self._begin, number, work, context=self._context
+        )
 
     def _begin(self, number: int, work: Callable[[], None]) -> None:
         del self._timers[number]

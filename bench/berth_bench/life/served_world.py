@@ -17,11 +17,10 @@ from berth_sdk.extension_points import Plugin
 from berth_bench.life.guard import GUARD, PLUGIN, GuardLedger, Memory, guard
 from berth_bench.life.hosts import Act
 from berth_bench.life.laws import LawBrokenError, agree
-from berth_bench.life.link import Delays, Network
+from berth_bench.life.link import Delays, Link, Network
 from berth_bench.life.served import Habits, PluginProcess
 from berth_bench.life.served_weights import ServedWeights
-from berth_bench.life.trace import Trace
-from berth_bench.life.virtual_loop import VirtualLoop
+from berth_bench.life.stage import Stage
 
 ENDPOINT: Final = "unix:///life/guard.sock"
 _STARTS_S: Final = 5.0
@@ -34,114 +33,137 @@ call together then take less than the shortest deadline that a reload draws.
 """
 
 
+class _Place:
+    """A place where processes of the served plugin listen, one after the other. `number`: of the last one."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.number = 0
+        self.process: PluginProcess | None = None
+        self.memory = Memory()
+
+    def die(self) -> None:
+        """End the process, which loses its connections and its memory."""
+        if self.process is not None:
+            self.process.die()
+        self.process = self.link.process = None
+        self.link.lose()
+        self.memory = Memory()
+
+
 class ServedWorld:
     """The served plugin of one life."""
 
     def __init__(
-        self, loop: VirtualLoop, weights: ServedWeights, chance: random.Random, trace: Trace, *, is_hurt: bool
+        self,
+        stage: Stage,
+        weights: ServedWeights,
+        chance: random.Random,
+        machines: Sequence[str] = (),
     ) -> None:
-        """`is_hurt` False: nothing happens to the process."""
+        """`machines`: those of the hosts, each of which has a process of its own; empty: all hosts share one
+        process.
+        """
+        loop = stage.clocks.loop
         self._delays = Delays(random.Random(chance.random()), weights.link_s)
-        self.network = Network(loop, self._delays)
+        self.network = Network(loop, self._delays, is_shared=not machines)
         self.ledger = GuardLedger()
         self.broken = ""
         self._loop = loop
         self._weights = weights
         self._chance = chance
-        self._trace = trace
-        self._is_hurt = is_hurt
-        self._link = self.network.link(ENDPOINT)
+        self._trace = stage.trace
+        self._is_hurt = not stage.weights.is_calm
+        self._places = {
+            machine: _Place(self.network.link(ENDPOINT, machine)) for machine in machines or ("",)
+        }
         self._number = 0
         self._is_calm = False
-        self._process: PluginProcess | None = None
-        self._memory = Memory()
 
     def begin(self) -> None:
-        """Start the first process."""
-        self._start()
+        """Start the first process of each place."""
+        for place in self._places.values():
+            self._start(place)
 
     def acts(self) -> Sequence[Act]:
-        """Return what happens to the process in this life."""
+        """Return what happens to the processes in this life."""
         return (Act(PLUGIN, self._weights.gap_s, self._act),) if self._is_hurt else ()
 
     async def _act(self, chance: random.Random) -> None:
         kinds = (self._dies, self._stands_still, self._is_replaced, self._loses, self._is_cut_off)
         act = chance.choice(kinds)
-        self._trace.add(f"guard {self._number} {act.__name__.strip('_')}")
-        await act()
+        places = list(self._places.values())
+        place = places[0] if len(places) == 1 else chance.choice(places)
+        self._trace.add(f"guard {place.number} {act.__name__.strip('_')}")
+        await act(place)
 
     def repair(self) -> None:
-        """Replace the process by one that answers in time and as it should."""
+        """Replace each process by one that answers in time and as it should."""
         self._is_calm = True
         self._delays.longest_s = min(self._delays.longest_s, _CALM_S)
-        self._die()
-        self._link.is_down = False
-        self._start()
+        for place in self._places.values():
+            place.die()
+            place.link.is_down = False
+            self._start(place)
 
     def end(self) -> None:
-        """End the process."""
-        self._die()
+        """End all processes."""
+        for place in self._places.values():
+            place.die()
 
-    def _start(self) -> None:
+    def _start(self, place: _Place) -> None:
         self._number += 1
+        number = place.number = self._number
         weights, calm = self._weights, self._is_calm
-        self._memory = Memory()
+        place.memory = Memory()
         errors = 0.0 if calm else weights.errors
-        cls: type[Plugin] = guard(self.ledger, self._memory, self._chance, self._number, errors)
+        cls: type[Plugin] = guard(self.ledger, place.memory, self._chance, number, errors)
         habits = Habits(
             work_s=min(weights.work_s, _CALM_S) if calm else weights.work_s,
             late=0.0 if calm else weights.late,
             late_s=weights.late_s,
             spoils=0.0 if calm else weights.spoils,
         )
-        number = self._number
-        self._process = PluginProcess(
+        place.process = PluginProcess(
             {GUARD: cls},
             self._loop,
             habits,
             random.Random(self._chance.random()),
             lambda what: self._trace.add(f"guard {number} {what}"),
         )
-        self._link.listen(self._process)
-        self._trace.add(f"guard {self._number} listens")
+        place.link.listen(place.process)
+        self._trace.add(f"guard {number} listens")
 
-    def _die(self) -> None:
-        if self._process is not None:
-            self._process.die()
-        self._process = self._link.process = None
-        self._link.lose()
-        self._memory = Memory()
-
-    async def _dies(self) -> None:
+    async def _dies(self, place: _Place) -> None:
         """Lose the process and its memory; start another one."""
-        self._die()
+        place.die()
         await asyncio.sleep(self._chance.uniform(0.0, _STARTS_S))
-        self._start()
+        self._start(place)
 
-    async def _stands_still(self) -> None:
+    async def _stands_still(self, place: _Place) -> None:
         """Let the process do nothing for a while: its connections stay."""
-        process = self._process
+        process = place.process
         if process is None:
             return
         process.stand_still()
         await asyncio.sleep(self._chance.uniform(0.0, _STILL_S))
         process.go_on()
 
-    async def _is_replaced(self) -> None:
+    async def _is_replaced(self, place: _Place) -> None:
         """Put another version in the place of the process, at once."""
-        self._die()
-        self._start()
+        place.die()
+        self._start(place)
 
-    async def _loses(self) -> None:
+    async def _loses(self, place: _Place) -> None:
         """Lose all connections; the process goes on."""
-        self._link.lose()
+        place.link.lose()
 
-    async def _is_cut_off(self) -> None:
+    async def _is_cut_off(self, place: _Place) -> None:
         """Lose all connections, and refuse new ones for a while; the process goes on."""
-        self._link.lose()
-        self._link.is_down = True
+        place.link.lose()
+        place.link.is_down = True
         await asyncio.sleep(self._chance.uniform(0.0, _DOWN_S))
-        self._link.is_down = False
+        place.link.is_down = False
 
     # --- laws ---------------------------------------------------------------------------------------------
 
@@ -163,6 +185,11 @@ class ServedWorld:
         if self.broken:
             raise LawBrokenError(self.broken)
 
-    def check_at_rest(self) -> None:
-        """Raise LawBrokenError if the guard holds a reservation, although no binding is under way."""
-        agree("reservations of the served plugin were neither undone nor ended", self._memory.held.values())
+    def check_at_rest(self, machine: str) -> None:
+        """Raise LawBrokenError if the guard holds a reservation, although no binding is under way.
+
+        `machine`: that of the host that leads. A process beside a host that stands by keeps what it had when
+        that host led last: Reconcile tells it when the host leads again.
+        """
+        place = self._places.get(machine) or self._places[""]
+        agree("reservations of the served plugin were neither undone nor ended", place.memory.held.values())

@@ -15,19 +15,22 @@ _PREEMPTED_BY: Final = re.compile(r"Preempted by pod (\S+) on node ")
 class Told:
     """The events of the hosts of one life.
 
-    `requires`: while True, each binding needs a Scheduled event, and each failed attempt a condition. False
-    while calls fail: a host may stop between a binding and its event, and gives up a status that the API
-    server refuses.
+    `in_order` False: events may come in another order than the attempts that they tell of, and a repetition
+    comes without its text, as through a real API server. `requires`: while True, each binding needs a
+    Scheduled event, and each failed attempt a condition. False while calls fail: a host may stop between a
+    binding and its event, and gives up a status that the API server refuses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_order: bool = True) -> None:
         self.requires = False
+        self._in_order = in_order
         self._priorities: dict[str, int] = {}
         self._unsaid: dict[str, str] = {}
         """The keys of the pods that are bound and have no Scheduled event yet, by uid."""
         self._scheduled: set[str] = set()
-        self._failed: dict[str, str] = {}
-        """The message of the last attempt of each pod whose attempt failed, by uid."""
+        self._failed: dict[str, set[str]] = {}
+        """The messages of which one is that of the last attempt, by the uid of each pod whose attempt failed.
+        """
 
     def pod_is(self, pod: KubeObject) -> None:
         """Note a new or changed pod."""
@@ -46,13 +49,17 @@ class Told:
         self._unsaid.pop(pod.ref.uid, None)
 
     def event(self, pod: Pod, reason: str, note: str) -> str:
-        """Note an event about a pod. Return what is wrong with it; "" for nothing."""
+        """Note an event about a pod. Return what is wrong with it; "" for nothing.
+
+        `note`: "" for the repetition of an event, whose text nobody writes.
+        """
         if reason == "Scheduled":
             self._scheduled.add(pod.uid)
             self._unsaid.pop(pod.uid, None)
         elif reason == "FailedScheduling":
             if self.requires and not pod.node_name:
-                self._failed[pod.uid] = note
+                before = set() if self._in_order else self._failed.get(pod.uid, set())
+                self._failed[pod.uid] = {*before, note}
         elif reason == "Preempted" and (found := _PREEMPTED_BY.match(note)):
             preemptor = self._priorities.get(found[1])
             if preemptor is not None and preemptor <= pod.priority:
@@ -74,6 +81,6 @@ class Told:
             conditions = pod.get("status.conditions") or ()
             held = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
             # An event has less room than a condition.
-            begin = said.removesuffix("...")[:500]
-            if not any(one.get("reason") and str(one.get("message")).startswith(begin) for one in held):
+            begins = tuple(note.removesuffix("...")[:500] for note in said)
+            if not any(one.get("reason") and str(one.get("message")).startswith(begins) for one in held):
                 yield pod.ref.key

@@ -18,10 +18,11 @@ class TraceFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorded life."""
+    """A recorded life. `hosts`: how many it had."""
 
     seed: int
     days: float
+    hosts: int
     without: tuple[str, ...]
     lines: tuple[str, ...]
 
@@ -36,7 +37,13 @@ def read(path: Path) -> Recorded:
     try:
         first, *lines = path.read_text(encoding="utf-8").splitlines()
         head = json.loads(first)
-        return Recorded(int(head["seed"]), float(head["days"]), tuple(head.get("without", ())), tuple(lines))
+        return Recorded(
+            seed=int(head["seed"]),
+            days=float(head["days"]),
+            hosts=int(head["hosts"]),
+            without=tuple(head.get("without", ())),
+            lines=tuple(lines),
+        )
     except (ValueError, KeyError, TypeError) as err:
         raise TraceFileError(
             f"{path} is not the trace of a life ({err}): write one with `berth bench life --trace {path}`"

@@ -15,12 +15,13 @@ import heapq
 import itertools
 import math
 import random
+import re
 import socket
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from berth_sdk.clocks import replaced
@@ -99,10 +100,11 @@ class _NoSelector:
 
 
 class _Future(asyncio.Future[T]):
-    """A future with a number as its hash."""
+    """A future with a number as its hash. `process`: the one that it belongs to."""
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
+        self.process = current()
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -152,7 +154,8 @@ _NOTHING: Final = _Nothing()
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop. `chance` draws the delays of work for threads, up to `thread_s` seconds before and after it.
 
-    `time()` begins at 0 seconds.
+    `time()` begins at 0 seconds. `unhandled`: the errors of tasks and callbacks that nothing has
+    read, without those of processes that were killed.
     """
 
     # Of asyncio's own loop, which its selector would use.
@@ -174,7 +177,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns_now = 0
         self._numbers = itertools.count(1)
         self._selector = _NoSelector(self._advance)
-        self._files: dict[int, VirtualFile] = {}
+        self._files: dict[int, tuple[VirtualFile, Context]] = {}
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._looked_at_soon: set[int] = set()
@@ -182,6 +185,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             weakref.WeakKeyDictionary()
         )
         self.network: Network = NoNetwork()
+        self.unhandled: list[str] = []
+        self.at_kill: list[Callable[[Process], None]] = []
+        """Called with each process that is killed, before its tasks end."""
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -191,6 +197,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def timers(self) -> list[str]:
         """Return the callbacks of the timers that are set and not cancelled, in an order of their names."""
         return sorted(repr(timer) for timer in self._scheduled if not timer.cancelled())
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep an error that nothing has read."""
+        source = context.get("task") or context.get("future")
+        handle = context.get("handle")
+        owner = getattr(source, "process", None)
+        if source is None and handle is not None:
+            owner = process_of(handle._context)
+        if owner is None or not owner.is_dead:
+            error = context.get("exception")
+            # Without what differs between machines: a path, or an address.
+            said = re.split(r"(?<=in callback) | <", str(context.get("message")))[0]
+            self.unhandled.append(f"{said}: {type(error).__name__}: {error}" if error else said)
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future with a number as its hash."""
@@ -239,9 +258,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # --- simulated connections -------------------------------------------------------------------------
 
     def open_file(self, file: VirtualFile) -> int:
-        """Return a new number under which `add_reader` and `add_writer` know a simulated connection."""
+        """Return a new number under which `add_reader` and `add_writer` know a simulated connection.
+
+        Its callbacks belong to the process that opens it.
+        """
         number = next(self._numbers)
-        self._files[number] = file
+        self._files[number] = file, copy_context()
         return number
 
     def close_file(self, number: int) -> None:
@@ -251,9 +273,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def file_changed(self, number: int) -> None:
         """Look soon whether the connection can be read or written now."""
-        if number not in self._looked_at_soon:
+        if number in self._files and number not in self._looked_at_soon:
             self._looked_at_soon.add(number)
-            self.call_soon(self._look_at, number)
+            self.call_soon(self._look_at, number, context=self._files[number][1])
 
     def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         """Call `callback` whenever the simulated connection can be read."""
@@ -275,9 +297,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _look_at(self, number: int) -> None:
         self._looked_at_soon.discard(number)
-        file = self._files.get(number)
-        if file is None:
+        if number not in self._files:
             return
+        file, _ = self._files[number]
         for callbacks, is_ready in ((self._readers, file.is_readable), (self._writers, file.is_writable)):
             if is_ready and number in callbacks:
                 callbacks[number]()
@@ -306,6 +328,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def kill(self, process: Process) -> None:
         """End every task of the process where it is; nothing that they do at their end has an effect."""
         process.is_dead = True
+        for told in self.at_kill:
+            told(process)
         self._taken(process)
         # At their end, tasks may make others.
         while tasks := self._tasks_of(process):

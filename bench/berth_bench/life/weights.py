@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from berth_bench.life.faulty_cluster import Fault, Faults
 from berth_bench.life.served_weights import ServedWeights
 from berth_bench.life.storms import drawn_gap_s, drawn_storm
 
+_TWO_HOSTS: Final = 0.125
+"""The share of lives with two hosts."""
 _KINDS = (
     Fault.TIME_OUT_BEFORE,
     Fault.TIME_OUT_AFTER,
@@ -20,6 +23,14 @@ _KINDS = (
     Fault.CONFLICT,
     Fault.TOO_MANY,
 )
+
+
+def drawn_hosts(seed: int) -> int:
+    """Draw how many hosts the life of a seed has: 1 or 2.
+
+    The generator is the number's own, so that all else in the life is drawn as with the other number.
+    """
+    return 2 if random.Random(f"{seed}/hosts").random() < _TWO_HOSTS else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

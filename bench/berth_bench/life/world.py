@@ -16,15 +16,13 @@ from typing import Any, Final
 from berth_host.errors.cluster import ClusterError, ForbiddenError
 from berth_host.model.patch_type import PatchType
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sim.cluster.server import ApiServer
 
 from berth_bench.life import hosts
 from berth_bench.life.devices import Devices
 from berth_bench.life.guard import FORBIDDEN, PLUGIN
 from berth_bench.life.hosts import Act
+from berth_bench.life.stage import Stage
 from berth_bench.life.storage import Storage
-from berth_bench.life.trace import Trace
-from berth_bench.life.weights import Weights
 from berth_bench.versus import objects
 
 ZONES: Final = ("a", "b", "c")
@@ -88,25 +86,23 @@ class World:
 
     def __init__(
         self,
-        server: ApiServer,
-        weights: Weights,
+        stage: Stage,
         chance: random.Random,
-        trace: Trace,
         without: Collection[str] = (),
     ) -> None:
         """`without`: kinds of acts that do not happen."""
         self.acts: Counter[str] = Counter()
         self.gangs: dict[str, Gang] = {}
-        self._server = server
-        self._weights = weights
+        self._server = stage.server
+        self._weights = stage.weights
         self._chance = chance
-        self._trace = trace
+        self._trace = stage.trace
         self.leaves: Callable[[str], None] = lambda name: None
         """Called with a pod's name before the world deletes the pod."""
         self._without = without
         self._count = 0
-        self.storage = Storage(server, ZONE, ZONES)
-        self.devices = Devices(server)
+        self.storage = Storage(self._server, ZONE, ZONES)
+        self.devices = Devices(self._server)
 
     def begin(self) -> None:
         """Create what exists before the host."""

@@ -31,12 +31,15 @@ class Drawn:
         self._broken_from = broken_from
         monkeypatch.setattr(lives, "live", self)
 
-    def __call__(self, seed: int, days: float, without: Collection[str] = (), **more: Any) -> Result:
+    def __call__(
+        self, seed: int, days: float, hosts: int | None = None, without: Collection[str] = (), **more: Any
+    ) -> Result:
         self.seeds.append(seed)
         broken = "pods disappeared" if seed >= self._broken_from else ""
         return Result(
             seed=seed,
             days=days,
+            hosts=hosts or 1 + seed % 2,
             mood="calm",
             broken=broken,
             hours=1.0,
@@ -63,9 +66,12 @@ def test_life_is_printed_the_same_each_time_and_its_figures_apart() -> None:
     assert "lives per minute" in first.stderr
 
 
-def test_replay_compares_the_trace_to_the_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosts", ["1", "2"])
+def test_replay_compares_the_trace_to_the_byte(hosts: str, tmp_path: Path) -> None:
     file = tmp_path / "trace"
-    assert ran("--seed", "1", "--days", DAYS, "--trace", str(file)).exit_code == 0
+    made = ran("--seed", "1", "--days", "0.0005", "--hosts", hosts, "--trace", str(file), "-o", "json")
+    assert made.exit_code == 0
+    assert json.loads(made.stdout)["hosts"] == int(hosts)
     again = ran("--replay", str(file))
     assert again.exit_code == 0, again.output
     assert "the trace is the same:" in again.stderr
@@ -83,8 +89,11 @@ def test_until_failure_ends_with_the_first_broken_law(monkeypatch: pytest.Monkey
     assert drawn.seeds == [4, 5, 6]
     assert result.exit_code == 1
     assert "seed 6: pods disappeared" in result.stderr
-    assert "play it again: berth bench life --seed 6 --days 0.02" in result.stderr
-    assert "3 lives, 1 broke a law; 3.0 virtual hours, 2.00 per second of CPU" in result.stderr
+    assert "play it again: berth bench life --seed 6 --days 0.02 --hosts 1" in result.stderr
+    figures = result.stderr.splitlines()[-3:]
+    assert figures[0] == "one host: 2 lives, 1 broke a law; 2.0 virtual hours, 2.00 per second of CPU"
+    assert figures[1] == "two hosts: 1 lives, 0 broke a law; 1.0 virtual hours, 2.00 per second of CPU"
+    assert figures[2].startswith("3 lives, 1 broke a law; 3.0 virtual hours, 2.00 per second of CPU; ")
 
 
 def test_lives_limits_until_failure_and_without_it_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,12 +107,14 @@ def test_lives_limits_until_failure_and_without_it_all_run(monkeypatch: pytest.M
 
 def test_broken_life_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Drawn(monkeypatch, broken_from=4)
-    result = ran("--seed", "4", "--shrink", "--without", "taint")
+    result = ran("--seed", "4", "--hosts", "2", "--shrink", "--without", "taint")
     assert result.exit_code == 1
     assert len(drawn.seeds) > 9
     assert set(drawn.seeds) == {4}
     kinds = ",".join(sorted(KINDS))
-    found = re.search(r"instead of 1: berth bench life --seed 4 --days (\S+) --without (\S+)", result.stderr)
+    found = re.search(
+        r"instead of 1: berth bench life --seed 4 --days (\S+) --hosts 2 --without (\S+)", result.stderr
+    )
     assert found is not None
     assert float(found[1]) < 0.001
     assert found[2] == kinds
@@ -117,6 +128,8 @@ def test_broken_life_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--trace", "f", "--until-failure"), "--trace is for one life"),
         (("--replay", "f", "--seed", "1"), "leave out --seed"),
         (("--replay", "f", "--until-failure"), "leave out --until-failure"),
+        (("--replay", "f", "--hosts", "2"), "leave out --hosts"),
+        (("--hosts", "3"), "3 is not in the range 1<=x<=2"),
         (("--replay", "f", "--watch"), "leave out --watch"),
         (("--watch", "--lives", "2"), "--watch is for one life"),
     ],

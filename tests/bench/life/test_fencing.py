@@ -11,6 +11,7 @@ from berth_host.cluster.port import WatchEvent
 from berth_sdk.kube_object import KubeObject
 
 SLACK_S = 0.1
+DURATION_S = 15
 
 
 class Law:
@@ -26,7 +27,7 @@ class Law:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
-            "spec": {"holderIdentity": holder},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": DURATION_S},
         }
         made = KubeObject("coordination.k8s.io/v1", "Lease", parsed=lease)
         return self.law.see(WatchEvent("Lease", None, made))
@@ -44,6 +45,8 @@ def law() -> Law:
     assert made.holds(10, "host-1.1_a") == "host-1.1_a"
     assert made.holds(20, "host-1.1_a") == ""
     assert made.holds(30, "host-2.1_b") == "host-2.1_b"
+    # Renewed after it had run out.
+    assert made.holds(60, "host-2.1_b") == ""
     return made
 
 
@@ -53,6 +56,10 @@ def law() -> Law:
         (bind("host-1.1", 10), False),
         (bind("host-1.1", 30 + SLACK_S / 2), False),
         (bind("host-2.1", 31), False),
+        (bind("host-2.1", 45 + SLACK_S / 2), False),
+        (bind("host-2.1", 45 + SLACK_S), True),
+        (bind("host-2.1", 59), True),
+        (bind("host-2.1", 60), False),
         (bind("host-1.1", 30 + SLACK_S), True),
         (bind("host-1.1", 9), True),
         (bind("host-2.1", 29), True),
@@ -71,16 +78,16 @@ def test_write_is_judged_by_the_holder_at_the_moment_of_sending(
 
 
 def test_write_that_was_sent_in_time_is_late_when_the_lease_has_changed(law: Law) -> None:
-    law.now_s = 35
+    law.now_s = 65
     sent_in_time = bind("host-1.1", 29)
     law.law.arrived(sent_in_time)
     assert law.law.broken == ""
     assert law.law.is_late(sent_in_time)
-    assert not law.law.is_late(bind("host-2.1", 34))
+    assert not law.law.is_late(bind("host-2.1", 64))
     assert law.law.late_count == 1
 
 
 def test_nobody_may_write_after_the_lease_was_given_up(law: Law) -> None:
-    law.holds(40, "")
-    law.law.arrived(bind("host-2.1", 41))
-    assert "host-2.1 sent bind pods d/p at 41.000000 s, and the Lease was of nobody" in law.law.broken
+    law.holds(70, "")
+    law.law.arrived(bind("host-2.1", 71))
+    assert "host-2.1 sent bind pods d/p at 71.000000 s, and the Lease was of nobody" in law.law.broken

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Any
 
 import grpc
 import pytest
 from berth_bench.life.link import Delays, FramedEnd, Network, Pipe, ServerCall, SimulatedChannel
+from berth_bench.life.processes import Process as Host
 from berth_bench.life.virtual_loop import VirtualClocks, VirtualLoop, run
 from berth_host.attach import dialing
 from berth_host.attach.configured_places import Place
@@ -49,6 +51,12 @@ def on_a_network(main: Callable[[Network, VirtualLoop], Awaitable[Any]], seed: i
     return run(run_main, random.Random(seed))
 
 
+async def asked(network: Network) -> object:
+    """Return the answer to a unary call on a new channel."""
+    call: Any = network.dial(ENDPOINT, PLACE).unary_unary(METHOD)
+    return await call(b"ask", timeout=60.0)
+
+
 async def code_of(call: Awaitable[Any]) -> grpc.StatusCode:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -61,7 +69,7 @@ async def code_of(call: Awaitable[Any]) -> grpc.StatusCode:
 def test_what_is_sent_on_one_connection_arrives_in_order(seed: int) -> None:
     async def main(network: Network, loop: VirtualLoop) -> list[int]:
         arrived: list[int] = []
-        pipe: Pipe[int] = Pipe(loop, Delays(random.Random(seed), 1.0), arrived.append)
+        pipe: Pipe[int] = Pipe(loop, Delays(random.Random(seed), 1.0), arrived.append, copy_context())
         for number in range(50):
             pipe.send(number)
             await asyncio.sleep(0.01)
@@ -74,7 +82,7 @@ def test_what_is_sent_on_one_connection_arrives_in_order(seed: int) -> None:
 def test_pipe_that_is_cut_drops_what_is_under_way() -> None:
     async def main(network: Network, loop: VirtualLoop) -> None:
         arrived: list[int] = []
-        pipe: Pipe[int] = Pipe(loop, Delays(random.Random(0), 1.0), arrived.append)
+        pipe: Pipe[int] = Pipe(loop, Delays(random.Random(0), 1.0), arrived.append, copy_context())
         pipe.send(1)
         pipe.send(2)
         assert pipe.cut() == [1, 2]
@@ -219,3 +227,81 @@ def test_host_reaches_plugins_by_the_link_until_the_block_ends() -> None:
             await dialing.peer_at(ENDPOINT, PLACE)
 
     on_a_network(main)
+
+
+@pytest.mark.parametrize("is_framed", [False, True])
+def test_answer_waits_while_the_host_is_paused_and_the_process_works_on(is_framed: bool) -> None:
+    async def main(network: Network, loop: VirtualLoop) -> None:
+        echo = Echo(loop, after_s=1.0)
+        network.link(ENDPOINT).listen(echo)
+        host = Host("host-1.1", machine="host-1")
+        got: list[object] = []
+
+        async def ask() -> None:
+            if is_framed:
+                connection = network.frames_at(ENDPOINT, 1000, ()).free("Echo")
+                assert connection is not None
+                got.append(await connection.ask(FILTER, b"ask", 60.0))
+            else:
+                got.append(await asked(network))
+
+        asking = loop.create_task(ask(), context=host.context())
+        await asyncio.sleep(0.0)
+        await asyncio.sleep(0.0)
+        loop.pause(host)
+        await asyncio.sleep(20.0)
+        assert len(echo.calls) + len(echo.frames) == 1
+        assert got == []
+        loop.resume(host)
+        await asking
+        assert len(got) == 1
+
+    on_a_network(main)
+
+
+@pytest.mark.parametrize("is_framed", [False, True])
+def test_connections_of_a_killed_host_are_lost_and_those_of_the_other_stay(is_framed: bool) -> None:
+    async def main(network: Network, loop: VirtualLoop) -> None:
+        echo = Echo(loop, after_s=1.0)
+        link = network.link(ENDPOINT)
+        link.listen(echo)
+        hosts = [Host(name, machine=name) for name in ("host-1", "host-2")]
+        got: list[str] = []
+
+        async def ask(name: str) -> None:
+            if is_framed:
+                connection = network.frames_at(ENDPOINT, 1000, ()).free("Echo")
+                assert connection is not None
+                assert await connection.ask(FILTER, b"ask", 60.0) is not None
+            else:
+                await asked(network)
+            got.append(name)
+
+        tasks = [loop.create_task(ask(one.name), context=one.context()) for one in hosts]
+        await asyncio.sleep(0.5)
+        loop.kill(hosts[0])
+        await asyncio.sleep(20.0)
+        assert got == ["host-2"]
+        assert tasks[1].done()
+        active = [call.is_active() for call in echo.calls]
+        assert active == ([] if is_framed else [False, False])
+        assert len(link._wires) + len(link._streams) == 1  # noqa: SLF001 (of the host that lives)
+
+    on_a_network(main)
+
+
+def test_hosts_with_processes_of_their_own_do_not_reach_each_others() -> None:
+    async def main(clocks: VirtualClocks) -> None:
+        network = Network(clocks.loop, Delays(random.Random(0), 0.0), is_shared=False)
+        network.link(ENDPOINT, "host-1").listen(Echo(clocks.loop))
+
+        async def reach() -> Peer:
+            return await network.peer_at(ENDPOINT, PLACE)
+
+        ours = Host("host-1.1", machine="host-1").context()
+        assert isinstance(await clocks.loop.create_task(reach(), context=ours), Peer)
+        other = Host("host-2.1", machine="host-2").context()
+        with pytest.raises(DialError, match="refused"):
+            await clocks.loop.create_task(reach(), context=other)
+
+    run(main, random.Random(0))

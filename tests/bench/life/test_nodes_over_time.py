@@ -49,6 +49,19 @@ def test_closed_node_may_take_pods_until_the_slack_is_over() -> None:
     assert not nodes.may_take("n1")
 
 
+def test_node_may_hold_a_forgiven_pod_more_until_the_slack_is_over() -> None:
+    nodes = Nodes()
+    nodes.see(0, "2")
+    nodes.at_s = 100
+    nodes.forgive("n1", 500)
+    nodes.at_s = 105
+    nodes.forgive("n1", 250)
+    for at_s, milli_cpu in ((105, 2750), (110, 2750), (111, 2250), (116, 2000)):
+        nodes.at_s = at_s
+        assert nodes.milli_cpu("n1") == milli_cpu
+    assert nodes.milli_cpu_now("n1") == 2000
+
+
 def test_node_that_is_gone_or_unknown_has_no_room() -> None:
     nodes = Nodes()
     nodes.see(0, "2")

@@ -13,6 +13,7 @@ from berth_bench.life.faulty_cluster import HARMLESS
 from berth_bench.life.hosts import Hosts
 from berth_bench.life.laws import Laws
 from berth_bench.life.one_host import OneHost
+from berth_bench.life.stage import Stage
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import VirtualClocks, run
 from berth_bench.life.weights import Weights
@@ -34,15 +35,11 @@ def lived(main: Callable[[Hosts, ApiServer, Trace], Coroutine[Any, Any, None]]) 
         laws = Laws(server, clocks, trace, 90.0, {})
         server.create(node("n1", "4"))
         one = OneHost(
-            server,
-            WEIGHTS,
+            Stage(server=server, weights=WEIGHTS, trace=trace, clocks=clocks),
             random.Random(1),
-            trace,
             laws,
             lambda chance: load_configuration(CONFIGURATION, source="none"),
-            lambda: HostOptions(clock=clocks),
-            [],
-            clocks,
+            lambda clock, name: (HostOptions(clock=clock), []),
         )
         await one.start()
         await main(one, server, trace)

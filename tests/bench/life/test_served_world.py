@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from berth_bench.life.configurations import DEADLINES_MS
 from berth_bench.life.guard import FORBIDDEN, PLUGIN
 from berth_bench.life.laws import LawBrokenError
+from berth_bench.life.processes import Process
 from berth_bench.life.served import PluginProcess
 from berth_bench.life.served_weights import ServedWeights
 from berth_bench.life.served_world import ENDPOINT, ServedWorld
+from berth_bench.life.stage import Stage
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import VirtualClocks, run
+from berth_bench.life.weights import Weights
 from berth_host.cluster.port import WatchEvent
 from berth_sdk.kube_object import KubeObject
+from berth_sim.cluster.server import ApiServer
+
+CALM, HELL = (
+    next(weights for seed in range(99) if (weights := Weights.drawn(random.Random(seed))).mood == mood)
+    for mood in ("calm", "hell")
+)
 
 
-def of(clocks: VirtualClocks, *, is_hurt: bool = True) -> tuple[ServedWorld, Trace]:
+def of(
+    clocks: VirtualClocks, of_life: Weights = HELL, machines: Sequence[str] = ()
+) -> tuple[ServedWorld, Trace]:
     trace = Trace(clocks.monotonic_s)
     weights = ServedWeights.drawn(random.Random(0), 1.0)
-    return ServedWorld(clocks.loop, weights, random.Random(0), trace, is_hurt=is_hurt), trace
+    stage = Stage(server=ApiServer(clocks), weights=of_life, trace=trace, clocks=clocks)
+    return ServedWorld(stage, weights, random.Random(0), machines), trace
 
 
 def pod(node: str = "") -> KubeObject:
@@ -59,7 +72,7 @@ def test_each_act_happens_and_afterwards_an_honest_process_listens() -> None:
 
 def test_nothing_happens_in_a_life_that_is_calm() -> None:
     async def main(clocks: VirtualClocks) -> Any:
-        return of(clocks, is_hurt=False)[0].acts()
+        return of(clocks, CALM)[0].acts()
 
     assert run(main, random.Random(0)) == ()
 
@@ -84,11 +97,37 @@ def test_reservation_that_is_left_breaks_a_law() -> None:
     async def main(clocks: VirtualClocks) -> None:
         served, _ = of(clocks)
         served.begin()
-        served.check_at_rest()
-        served._memory.held["u"] = "default/web"  # noqa: SLF001 (a plugin that lost an Unreserve)
+        served.check_at_rest("host-1")
+        # A plugin that lost an Unreserve.
+        served._places[""].memory.held["u"] = "default/web"  # noqa: SLF001
         with pytest.raises(LawBrokenError, match="default/web"):
-            served.check_at_rest()
+            served.check_at_rest("host-1")
         served.end()
         await asyncio.sleep(0.0)
+
+    run(main, random.Random(0))
+
+
+def test_each_host_reaches_the_process_of_its_own_machine_and_is_judged_by_that_one() -> None:
+    async def main(clocks: VirtualClocks) -> None:
+        served, _ = of(clocks, machines=("host-1", "host-2"))
+        served.begin()
+
+        async def identity() -> object:
+            return served.network.identity_of(ENDPOINT)
+
+        met = [
+            await clocks.loop.create_task(identity(), context=Process("h", machine=machine).context())
+            for machine in ("host-1", "host-2", "host-2")
+        ]
+        assert met[0] == (1, 1, 1)
+        served._start(served._places["host-2"])  # noqa: SLF001
+        later = Process("h", machine="host-2").context()
+        assert await clocks.loop.create_task(identity(), context=later) == (1, 2, 2)
+        served._places["host-2"].memory.held["u"] = "default/web"  # noqa: SLF001
+        served.check_at_rest("host-1")
+        with pytest.raises(LawBrokenError, match="default/web"):
+            served.check_at_rest("host-2")
+        served.end()
 
     run(main, random.Random(0))

@@ -12,6 +12,7 @@ from berth_bench.life.world import KINDS
 FAILING = Result(
     seed=1,
     days=8.0,
+    hosts=1,
     mood="hell",
     broken="pods disappeared: a",
     hours=8 * 24 + 0.1,
@@ -58,7 +59,7 @@ def test_law_broken_early_is_tried_with_the_days_until_then_first() -> None:
 
 @pytest.mark.parametrize("kind", ["taint", "cut"])
 def test_life_without_a_kind_has_the_others_at_the_same_times(kind: str) -> None:
-    with_all, without = live(12, 0.004), live(12, 0.004, without=[kind])
+    with_all, without = live(12, 0.004, hosts=1), live(12, 0.004, hosts=1, without=[kind])
 
     def pods_of(result: Result) -> list[str]:
         new = [line.split() for line in result.lines if " new Pod default/pod-" in line]

@@ -66,6 +66,27 @@ def test_failed_attempt_needs_a_condition_with_its_reason(message: str, is_misse
     assert list(found.without_condition(pending)) == (["default/a"] if is_missed else [])
 
 
+@pytest.mark.parametrize(
+    ("notes", "message", "is_missed"),
+    [
+        (("no room", "older"), "no room", False),
+        (("no room", ""), "other", False),
+        (("no room", ""), "", True),
+        (("no room", "older"), "other", True),
+    ],
+)
+def test_event_out_of_order_or_without_text_lets_the_condition_have_another_message(
+    notes: tuple[str, ...], message: str, is_missed: bool
+) -> None:
+    for in_order in (False, True):
+        found = Told(in_order=in_order)
+        found.requires = True
+        for note in notes:
+            found.event(Pod.from_object(item("a")), "FailedScheduling", note)
+        missed = is_missed or (in_order and message == "no room")
+        assert list(found.without_condition([item("a", message=message)])) == ["default/a"] * missed
+
+
 def test_attempt_that_failed_while_calls_failed_and_bound_pod_need_no_condition() -> None:
     found = told(requires=False)
     found.event(Pod.from_object(item("a")), "FailedScheduling", "no room")

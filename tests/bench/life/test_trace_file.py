@@ -12,6 +12,7 @@ from berth_bench.life.trace_file import TraceFileError, difference, read, write
 RESULT = Result(
     seed=7,
     days=0.5,
+    hosts=2,
     mood="calm",
     broken="",
     hours=12.0,
@@ -31,7 +32,8 @@ def test_file_that_was_written_is_read_with_seed_days_and_lines(tmp_path: Path) 
     file = tmp_path / "trace"
     write(file, RESULT)
     found = read(file)
-    assert (found.seed, found.days, found.without, found.lines) == (7, 0.5, ("taint",), RESULT.lines)
+    assert (found.seed, found.days, found.hosts) == (7, 0.5, 2)
+    assert (found.without, found.lines) == (("taint",), RESULT.lines)
     assert difference(found, RESULT) == ""
 
 

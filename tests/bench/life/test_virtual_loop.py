@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from berth_bench.life.processes import Process
 from berth_bench.life.virtual_loop import (
     START_S,
     ForeignThreadError,
@@ -219,3 +220,30 @@ def test_no_timer_comes_before_its_moment() -> None:
         return early
 
     assert on_the_loop(main) == []
+
+
+def test_error_of_a_callback_or_a_task_that_nothing_reads_is_kept_unless_its_process_was_killed() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        alive, dead = Process("alive"), Process("dead")
+
+        def divide() -> float:
+            return 1 / 0
+
+        async def work() -> None:
+            divide()
+
+        loop.call_soon(divide)
+        tasks = [loop.create_task(work(), context=process.context()) for process in (alive, dead, alive)]
+        dead.is_dead = True
+        await asyncio.sleep(1)
+        tasks.clear()
+        return loop.unhandled
+
+    unread = "_Task exception was never retrieved: ZeroDivisionError: division by zero"
+    assert on_the_loop(main) == [
+        "Exception in callback: ZeroDivisionError: division by zero",
+        unread,
+        unread,
+    ]

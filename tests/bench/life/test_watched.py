@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from berth_host.endpoints.pages import PREFIX
 from berth_host.endpoints.request_response import Answer, Request
 
 DAYS = 0.004
+SHORT_DAYS = 0.0005
 SEED = 2
 MOVE = (
     "(() => {{ const slider = document.getElementById('time');"
@@ -24,7 +26,7 @@ MOVE = (
 @pytest.fixture(scope="module")
 def lived() -> tuple[Result, Recording]:
     recording = Recording(DAYS)
-    return live(SEED, DAYS, recording=recording), recording
+    return live(SEED, DAYS, hosts=1, recording=recording), recording
 
 
 async def asked(watched: Watched, path: str, **query: str) -> Any:
@@ -35,10 +37,20 @@ async def asked(watched: Watched, path: str, **query: str) -> Any:
 
 def test_recorded_life_is_the_same_life(lived: tuple[Result, Recording]) -> None:
     result, recording = lived
-    assert live(SEED, DAYS, keeps_trace=False).trace_sha256 == result.trace_sha256
+    assert live(SEED, DAYS, hosts=1, keeps_trace=False).trace_sha256 == result.trace_sha256
     assert recording.moments_s == sorted(recording.moments_s)
     assert recording.moments_s[-1] > 86400 * DAYS
     assert len(recording.moments_s) > 20
+
+
+async def test_life_with_two_hosts_is_recorded_by_the_host_that_leads() -> None:
+    recording = Recording(SHORT_DAYS)
+    result = await asyncio.to_thread(live, SEED, SHORT_DAYS, hosts=2, recording=recording)
+    again = await asyncio.to_thread(live, SEED, SHORT_DAYS, hosts=2, keeps_trace=False)
+    assert (result.broken, result.trace_sha256) == ("", again.trace_sha256)
+    watched = Watched(result, recording)
+    assert (await asked(watched, "queue"))[0] == 200
+    assert len(recording.moments_s) > 5
 
 
 def test_long_life_has_moments_further_apart() -> None:

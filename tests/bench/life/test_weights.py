@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from berth_bench.life.weights import Weights
+from berth_bench.life.weights import Weights, drawn_hosts
+
+
+def test_some_lives_have_two_hosts_and_the_same_seed_has_as_many_again() -> None:
+    drawn = [drawn_hosts(seed) for seed in range(200)]
+    assert drawn == [drawn_hosts(seed) for seed in range(200)]
+    assert 10 <= drawn.count(2) <= 40
+    assert drawn.count(1) + drawn.count(2) == 200
 
 
 def test_same_seed_draws_the_same_weights() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from berth_bench.life import hosts
 from berth_bench.life.guard import PLUGIN
 from berth_bench.life.hosts import Act
+from berth_bench.life.stage import Stage
 from berth_bench.life.trace import Trace
 from berth_bench.life.virtual_loop import VirtualClocks, run
 from berth_bench.life.weights import Weights
@@ -56,7 +57,8 @@ class Alone:
         self.trace = Trace(clocks.monotonic_s)
         self.created: list[tuple[str, KubeObject]] = []
         self.server.store.subscribe(self._see)
-        self.world = World(self.server, HELL, random.Random(5), self.trace, without)
+        stage = Stage(server=self.server, weights=HELL, trace=self.trace, clocks=clocks)
+        self.world = World(stage, random.Random(5), without)
         self.world.begin()
 
     def _see(self, event: WatchEvent) -> None:

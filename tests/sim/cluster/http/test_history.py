@@ -44,6 +44,21 @@ def test_deletion_is_newer_than_the_object() -> None:
     assert history.version > int(made.ref.resource_version)
 
 
+def test_compaction_drops_what_was_and_keeps_what_comes() -> None:
+    server = ApiServer(ManualClock())
+    history = History(server.store)
+    begin = history.version
+    server.create(node("a"))
+    compacted = history.version
+    history.compact()
+    assert (history.version, history.forgotten) == (compacted, compacted)
+    assert named(history, begin) is None
+    assert named(history, compacted) == []
+    server.create(node("b"))
+    assert named(history, begin) is None
+    assert named(history, compacted) == [("there", "b")]
+
+
 def test_dropped_changes_are_reported_as_unknown() -> None:
     server = ApiServer(ManualClock())
     history = History(server.store, kept=2)
