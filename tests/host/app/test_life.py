@@ -17,7 +17,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.results import PermitResult
 from berth_sdk.status import Status
 from support.hosts import World, enabling, node, pod
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 AT_ONCE = Faults(turns=0, reorder=False)
 WEB = ObjectRef(namespace="default", name="web")
@@ -95,13 +95,14 @@ async def test_drain_lets_bindings_end_sends_waiting_pods_back_and_pops_no_more(
     async with world:
         await gate.arrived.wait()
         await world.until_waiting(1)
-        draining = asyncio.ensure_future(world.host.drain(10))
+        draining = asyncio.ensure_future(world.host.drain(PATIENCE_S))
         await asyncio.sleep(0)
         world.server.create(pod("late"))
+        # Unreserve runs in a thread.
+        await until(lambda: (Holds.unreserved, world.host.cache.pod_count) == (["held"], 1))
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not draining.done()
-        assert (Holds.unreserved, world.host.cache.pod_count) == (["held"], 1)
+        assert (draining.done(), world.host.cache.pod_count) == (False, 1)
         gate.open.set()
         assert await draining
         assert (world.node_of("web"), world.node_of("late")) == ("n0", "")
@@ -124,7 +125,7 @@ async def test_pod_that_comes_to_permit_while_the_host_drains_does_not_wait() ->
     async with world:
         while not len(world.host.binding):
             await asyncio.sleep(0)
-        assert await world.host.drain(10)
+        assert await world.host.drain(PATIENCE_S)
         assert world.host.cache.pod_count == 0
         assert Holds.unreserved == ["held"]
 

@@ -122,14 +122,14 @@ async def test_plugin_that_names_nodes_learns_of_pods_that_are_bound_and_deleted
 
 
 class Diary(Plugin):
-    """Notes in the host when a pod's cycle begins and when it is bound."""
+    """Notes in the host when a pod's cycle begins and when it is bound: both on the loop, not in a thread."""
 
     pages: ClassVar[list[str]] = []
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeTable) -> None:
         self.pages.append(f"begin {pod.name}")
 
-    def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
+    async def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         self.pages.append(f"bound {pod.name}")
 
 

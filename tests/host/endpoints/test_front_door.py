@@ -31,7 +31,7 @@ from structlog.testing import capture_logs
 from support.certificates import DAY_S, Authority, Pair
 from support.later import later
 from support.serving import FakeProcess, FakeSettings, KnownUsers, Served, client_context, served
-from support.waiting import PATIENCE_S, until
+from support.waiting import PATIENCE_S, until, wait_until
 
 MASTERS = "system:masters"
 BURST = int(sparing_lines.BURST_LINES)
@@ -243,7 +243,7 @@ def test_descriptors_run_out_for_nobody_on_a_process_with_few(tmp_path: Path) ->
         assert process.stdout.readline() == f"{number}\n"
         for _ in range(400):
             idle.append(socket.create_connection(("127.0.0.1", number), timeout=PATIENCE_S))
-        assert any(probed(number) for _ in range(50))
+        wait_until(lambda: probed(number), "a probe is answered")
         assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < 100
     finally:
         process.kill()
