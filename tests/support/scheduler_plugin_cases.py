@@ -24,6 +24,7 @@ from berth_sdk.pod import Pod
 from berth_sdk.rfc3339 import format_time
 from berth_sdk.runtime.normalization import normalized
 from berth_sdk.status import Code, Status
+from berth_sdk.tables import NodeTable
 from berth_sdk.testing import PluginHost, make_table
 from support.asking import Plug
 from support.attached import AttachedHost
@@ -74,11 +75,18 @@ class Here:
     def __init__(self, host: PluginHost, has_filter: bool) -> None:
         self._host = host
         self._has_filter = has_filter
+        self._assumed: set[str] = set()
         self._state = CycleState("cycle")
+
+    def _table(self) -> NodeTable:
+        table = self._host.table()
+        for slot in table.slots.tolist():
+            table.pods.set_node_pods(slot, table.pods.on_node(slot), self._assumed, 2)
+        return table
 
     async def filter(self, pod: Pod) -> dict[str, Status]:
         """Run PreFilter and Filter."""
-        nodes, runtime = self._host.table(), self._host.runtime
+        nodes, runtime = self._table(), self._host.runtime
         self._state = CycleState("cycle")
         if not self._has_filter:
             return dict.fromkeys(nodes.names, Status.success())
@@ -92,7 +100,7 @@ class Here:
 
     async def scores(self, pod: Pod, names: Sequence[str]) -> tuple[list[int], list[int]] | Status:
         """Run PreScore, Score and NormalizeScore."""
-        table, runtime, state = self._host.table(), self._host.runtime, self._state
+        table, runtime, state = self._table(), self._host.runtime, self._state
         nodes = table.take([row for row in map(table.position, names) if row is not None])
         status: Status = await _value(runtime.pre_score(state, pod, nodes))
         if not status.is_success:
@@ -108,11 +116,13 @@ class Here:
     async def reserve(self, pod: Pod, node: str) -> None:
         """Assume the pod on a node, and run Reserve."""
         self._host.put_pod(pod.on_node(node))
+        self._assumed.add(pod.uid)
         await _value(self._host.runtime.reserve(CycleState(f"cycle of {pod.uid}"), pod, node))
 
     async def put_pod(self, pod: Pod) -> None:
         """Put a pod on its node."""
         self._host.put_pod(pod)
+        self._assumed.discard(pod.uid)
 
     async def put_object(self, resource: str, item: Json) -> None:
         """Add or replace an object."""
@@ -155,7 +165,8 @@ class There:
 
     async def reserve(self, pod: Pod, node: str) -> None:
         """Assume the pod on a node, and run Reserve."""
-        self._host.state.put(pod, node)
+        self._host.state.cache.assume(pod.on_node(node))
+        await self._host.state.refresh()
         if ExtensionPoint.RESERVE in self._host.client.points:
             await self._host.client.reserve(cycle_of(self._host, pod), node)
 
@@ -194,8 +205,10 @@ async def _answer(case: Json, session: Session) -> Json:
         await session.put_pod(Pod.from_object(foreign))
     for earlier in case.get("earlierAttempts", ()):
         await session.filter(Pod.from_object(earlier))
+    for item in case.get("postBound", ()):
+        await session.put_pod(Pod.from_object(item["pod"]).on_node(item["node"]))
     for topology in case.get("updatedNodeResourceTopologies", ()):
-        await session.put_object(TOPOLOGIES, topology)
+        await session.put_object(TOPOLOGIES, _of_case(topology, case))
     pod = Pod.from_object(case["pod"])
     verdicts = await session.filter(pod)
     passed = [name for name, status in verdicts.items() if status.is_success]
@@ -219,7 +232,8 @@ async def _session(case: Json, cls: type, args: Json, later_s: int, endpoint: st
     nodes = [Node.from_object(item) for item in case["nodes"]]
     pods = [_started(item, case, later_s) for item in case.get("pods", ())]
     needed = {need.resource for need in getattr(cls, "needs", ()) if need.resource}
-    objects = {TOPOLOGIES: case["nodeResourceTopologies"]} if "nodeResourceTopologies" in case else {}
+    topologies = [_of_case(item, case) for item in case.get("nodeResourceTopologies", ())]
+    objects = {TOPOLOGIES: topologies} if topologies else {}
     objects = {resource: items for resource, items in objects.items() if resource in needed}
     if endpoint:
         plug = Plug(cls, args, objects)
@@ -231,6 +245,11 @@ async def _session(case: Json, cls: type, args: Json, later_s: int, endpoint: st
         yield Here(host, hasattr(cls, "filter") or hasattr(cls, "filter_nodes"))
     finally:
         host.close()
+
+
+def _of_case(item: Json, case: Json) -> Json:
+    """Return an object with a uid of its own: a served plugin that is attached again keeps its memory."""
+    return {**item, "metadata": {**item["metadata"], "uid": f"{case['name']}/{item['metadata']['name']}"}}
 
 
 def _started(item: Json, case: Json, later_s: int) -> Pod:

@@ -95,8 +95,7 @@ OTHER_PLUGINS: Final[tuple[OtherPlugin, ...]] = (
         _NUMA,
         ("filter", "reserve", "score", "postBind"),
         "places a pod only where one NUMA zone of the node has room for it",
-        "the kubelet's topology manager still refuses such pods on the node; to see the zones, write a "
-        "plugin with Filter, Reserve and Score that needs NodeResourceTopology objects",
+        _INSTALL,
     ),
     _none(
         "PreemptionToleration",

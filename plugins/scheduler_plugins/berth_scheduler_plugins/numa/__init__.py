@@ -1,0 +1,1 @@
+"""NUMA zones of nodes, as NodeResourceTopology objects have them, and what pods need of them."""
