@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -190,7 +191,7 @@ async def test_row_22_slow_plugin_costs_a_cycle_no_more_than_its_budget(tmp_path
     async with plugin.serving(path), attached_host(at_socket(path, "Demo")) as host:
         cycle = host.cycle(budget_s=0.3)
         first = (await host.client.pre_filter(cycle, host.nodes)).status
-        assert "within 300 ms, all that was left of the cycle's budget" in first.message
+        assert re.search(r"within \d+ ms, all that was left of the cycle's budget", first.message)
         await host.client.filter(cycle, host.nodes)
         await host.client.pre_score(cycle, host.nodes)
         await host.client.score(cycle, host.nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -581,7 +582,8 @@ async def test_served_time_of_a_cycle_is_capped_by_its_budget(tmp_path: Path) ->
         plugin.on("Filter", for_ever)
         cycle = host.cycle(budget_s=0.5)
         first = (await host.client.filter(cycle, host.nodes)).status(0)
-        assert "within 500 ms, all that was left of the cycle's budget" in first.message
+        # Some of the budget may be spent before the call.
+        assert re.search(r"within \d+ ms, all that was left of the cycle's budget", first.message)
         assert cycle.budget_left_s <= 0
         sent = len(plugin.requests("Filter"))
         status = (await host.client.filter(cycle, host.nodes)).status(0)
@@ -596,8 +598,9 @@ async def test_deadline_that_the_budget_cut_is_called_so(tmp_path: Path) -> None
     async with attached(tmp_path, points=failing("filter", 10.0)) as (host, plugin):
         plugin.on("Filter", for_ever)
         status = (await host.client.filter(host.cycle(budget_s=0.05), host.nodes)).status(0)
-        assert status.message == (
-            'plugin "Demo" did not answer within 50 ms, all that was left of the cycle\'s budget, at Filter'
+        assert status.message.startswith('plugin "Demo" did not answer within ')
+        assert re.search(
+            r"within \d+ ms, all that was left of the cycle's budget, at Filter$", status.message
         )
 
 
