@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from berth_host.metrics import families
 from support.chart import rendered, the
+from support.debian_prometheus import program
 from support.places import ROOT
 
 NAMES = {family.name for family in families.BERTH} | {families.MASTER_STATUS.name}
@@ -21,10 +21,7 @@ RUNBOOKS = ROOT / "docs/how-to/alerts"
 
 
 def promtool() -> Path | None:
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = f"{os.environ['PATH']}{os.pathsep}{Path(caches) / 'berth/promtool'}"
-    found = shutil.which("promtool", path=path)
-    return Path(found) if found else None
+    return program("promtool")
 
 
 def group(**values: Any) -> dict[str, Any]:
