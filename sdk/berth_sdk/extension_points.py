@@ -615,6 +615,23 @@ class ScenarioFilterPlugin(Protocol):
         ...
 
 
+class SensitiveFilterPlugin(Protocol):
+    """Optional, for an in-process plugin whose Filter looks at pods on other nodes: tells which pods count.
+
+    When a group of pods preempts, the host decides for each running pod whether it may stay. Without this
+    method, the host calls Filter about every member for every one of these pods.
+    """
+
+    def sensitive_to(self, pod: Pod, other: Pod) -> bool:
+        """Return False if `other` cannot change the verdict of Filter about `pod` on any node, neither by
+        joining a node nor by leaving it.
+
+        The answer must follow from the two pods, the plugin's arguments and the declared objects. Any other
+        answer, and an exception, count as True.
+        """
+        ...
+
+
 class PostFilterPlugin(Protocol):
     """Called when no node is left. Preemption is the typical plugin."""
 

@@ -23,7 +23,8 @@ everything that methods share whole. The snapshot of the cycle does not change.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -93,6 +94,27 @@ async def done_in_slices(work: Work[T]) -> T:
 def works_in_slices() -> bool:
     """Return True while the current task awaits `Slices`."""
     return _WORKS.get()
+
+
+@asynccontextmanager
+async def without_deadline() -> AsyncIterator[None]:
+    """Let the deadline of the call that is being awaited stand still for the block, in which the host works
+    for the call and gives way to other tasks.
+    """
+    from asyncio import sleep
+
+    await sleep(0)  # a call gets its deadline at its first wait
+    deadline = DEADLINE.get()
+    due_s = None if deadline is None else deadline.when()
+    if deadline is None or due_s is None:
+        yield
+        return
+    began_s = work_s()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        deadline.reschedule(due_s + work_s() - began_s)
 
 
 class Slices(Awaitable[T]):

@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import Generator
 
 import pytest
-from berth_sdk.slices import PIECES, SLICE_S, Slices, Work, at_once, in_slices
+from berth_sdk.slices import (
+    DEADLINE,
+    PIECES,
+    SLICE_S,
+    Slices,
+    Work,
+    at_once,
+    in_slices,
+    without_deadline,
+)
 
 
 class Clock:
@@ -92,3 +101,23 @@ def test_an_error_of_the_work_reaches_the_caller() -> None:
         turns_of(answer)
     with pytest.raises(ValueError, match="boom"):
         at_once(fails(100))
+
+
+async def test_deadline_stands_still_while_the_host_works_for_the_call() -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(3600) as deadline:
+        token = DEADLINE.set(deadline)
+        before_s = deadline.when()
+        async with without_deadline():
+            assert deadline.when() is None
+        DEADLINE.reset(token)
+        after_s = deadline.when()
+    assert before_s is not None
+    assert after_s is not None
+    # It goes on where it stood.
+    assert before_s < after_s <= loop.time() + 3600
+
+
+async def test_call_without_a_deadline_gets_none_from_work_for_it() -> None:
+    async with without_deadline():
+        assert DEADLINE.get() is None

@@ -84,6 +84,8 @@ class Snapshot:
         """
         self._generations = Generations()
         self._steps: list[_Step] = []
+        self._steps_of: dict[str, list[_Step]] = {}
+        """The steps of each pod, by its uid."""
         self._new_nodes: list[int] = []
         """The slots of the nodes of `put_new_node`."""
 
@@ -367,6 +369,11 @@ class Snapshot:
         if not undone:
             return
         del self._steps[mark:]
+        for step in reversed(undone):
+            of_pod = self._steps_of[step.pod.uid]
+            of_pod.pop()
+            if not of_pod:
+                del self._steps_of[step.pod.uid]
         generation = self._generations.next()
         first = {step.slot: step for step in reversed(undone)}
         left = {(step.slot, step.pod.uid): step.assumed for step in reversed(undone) if not step.came}
@@ -427,7 +434,8 @@ class Snapshot:
             self.generation = generation
 
     def _last_step(self, uid: str) -> _Step | None:
-        return next((step for step in reversed(self._steps) if step.pod.uid == uid), None)
+        of_pod = self._steps_of.get(uid)
+        return of_pod[-1] if of_pod else None
 
     def _take_step(self, pod: Pod, slot: int, *, came: bool, assumed: bool, member: Member | None) -> None:
         """Change a slot by one pod. `member`: the pod's record and state in its group afterwards."""
@@ -435,7 +443,9 @@ class Snapshot:
             raise InvariantError(f"no cycle holds the snapshot, so pod {pod.key} cannot move in it")
         before, usage = self.pods.pods_of(slot), self.columns.usages[slot]
         known = self.groups.member(pod)
-        self._steps.append(_Step(came, pod, slot, before, usage, assumed, known))
+        step = _Step(came, pod, slot, before, usage, assumed, known)
+        self._steps.append(step)
+        self._steps_of.setdefault(pod.uid, []).append(step)
         after = [*before, pod] if came else _without(before, pod.uid)
         usage = changed_usage(usage, () if came else (pod,), (pod,) if came else ())
         here = {one.uid for one in after if self.pods.is_assumed(one.uid)}

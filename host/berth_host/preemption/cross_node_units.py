@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 
 import numpy as np
+from berth_sdk.slices import without_deadline
 from berth_sdk.status import SUCCESS, Status
 from numpy.typing import NDArray
 
@@ -65,7 +66,8 @@ async def victims_on(
         status = await _verdict(framework, cycle, attempts.again(cycle), node_name)
         if not status.is_success:
             return status
-        return await victims_among(framework, [Placed(cycle, node_name)], units, snapshot, attempts)
+        async with without_deadline():
+            return await victims_among(framework, [Placed(cycle, node_name)], units, snapshot, attempts)
     finally:
         snapshot.revert(mark)
         cycle.version = snapshot.version

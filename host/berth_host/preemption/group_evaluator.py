@@ -24,6 +24,7 @@ import numpy as np
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import PodGroup
+from berth_sdk.slices import without_deadline
 from berth_sdk.status import SUCCESS, Status
 from berth_sdk.tables import NodeTable
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from berth_host.preemption.eligibility import NEVER, makes_room
 from berth_host.preemption.node_ranks import NodeRanks, RankedVictim
 from berth_host.preemption.reprieve import MakeAttempts, Placed, TrialSnapshot, victims_among
 from berth_host.preemption.units import RANK_NAMES, GroupObjects, Units, units_of
+from berth_host.rpc.loop_slices import LoopSlices
 
 _NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 ONGOING: Final = Status(SUCCESS.code, ("ongoing preemption on nominated nodes",))
@@ -140,7 +142,8 @@ class GroupEvaluator:
         if never:
             return GroupEvaluation(Status.unschedulable(NEVER))
         started_s = instant_s()
-        found = await self._search(attempt, priority)
+        async with without_deadline():
+            found = await self._search(attempt, priority)
         seconds = instant_s() - started_s
         self._metrics.evaluated(found.status.code, seconds, preemptor=root.api_kind.lower())
         return found
@@ -157,9 +160,11 @@ class GroupEvaluator:
         ranks = NodeRanks(potential.ranked()) if is_ranked else None
         mark = snapshot.mark()
         try:
+            pace = LoopSlices()
             for pods in potential.pods:
                 for pod in pods:
                     snapshot.remove(pod.uid)
+                await pace.step()
             rerun = await attempt.rerun(ranks)
             if not rerun.status.is_success:
                 return GroupEvaluation(rerun.status)

@@ -3,11 +3,12 @@
     every unit that may leave is away, and the group's members have their nodes
     unit after unit, in the given order: it comes back; where a member then no longer fits, it leaves for good
 
-Two ways with the same result:
+Two parts with one verdict:
 
-- `NodeByNode`: if every plugin judges a node by the pods on it alone, a unit concerns only the members on
-  the unit's nodes. Units without a common node are judged together, in one call for all equal members.
-- `OneByOne`: each member is asked about each unit, on a snapshot that has the members before it.
+- `NodeByNode`: a plugin that judges a node by the pods on it alone is asked about the members on the unit's
+  nodes. Units without a common node are judged together, in one call for all equal members.
+- `OneByOne`: a plugin for which more counts is asked about each member, on a snapshot that has the members
+  before it. It is not asked about units that cannot change its verdict, if it says so (`sensitive_to`).
 
 Called by `group_evaluator`. Source: kube-scheduler `framework/preemption/podgrouppreemption.go`
 (selectVictimsOnDomain), v1.37.
@@ -15,13 +16,14 @@ Called by `group_evaluator`. Source: kube-scheduler `framework/preemption/podgro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import numpy as np
 from berth_sdk.extension_points import ExtensionPoint, PodSensitivity
 from berth_sdk.pod import Pod
+from berth_sdk.runtime.raised import raised_text
 from berth_sdk.scenarios import Scenarios
 from berth_sdk.signature import signature
 from berth_sdk.tables import NodeTable, PodChanges, PodTable, StateVersion
@@ -30,11 +32,14 @@ from numpy.typing import NDArray
 from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.framework.filtering import filter_rows, filter_scenarios, nominated_pass, sensitive
 from berth_host.framework.framework import Framework
+from berth_host.log import get_logger
 from berth_host.model.node_statuses import NodeStatuses
 from berth_host.model.pre_filter_outcome import PreFilterOutcome
 from berth_host.preemption.units import GroupObjects
 from berth_host.rpc.client import PluginClient
+from berth_host.rpc.loop_slices import LoopSlices
 
+log = get_logger()
 WHAT_IF_ENDS: Final = "the what-if of a preemption ends"
 Unit = Sequence[Pod]
 """The pods of one unit. Each names its node."""
@@ -119,8 +124,42 @@ async def victims_among(
     in this order. At the end the snapshot may lack some of the units or all of them.
     """
     asked = [sensitive(framework.filters_of(placed.cycle)) for placed in members]
-    way = OneByOne if any(looks_further(client) for clients in asked for client in clients) else NodeByNode
-    return await way(framework, members, asked, snapshot, attempts).run(units)
+    near = [[client for client in clients if not looks_further(client)] for clients in asked]
+    far = [[client for client in clients if looks_further(client)] for clients in asked]
+    async with NodeByNode(framework, members, near, snapshot, attempts, units) as by_node:
+        if not any(far):
+            return await by_node.away_of(range(len(units)))
+        one_by_one = OneByOne(framework, members, far, snapshot, attempts)
+        return await _both(by_node, one_by_one, units, snapshot)
+
+
+async def _both(
+    by_node: NodeByNode, one_by_one: OneByOne, units: Sequence[Unit], snapshot: TrialSnapshot
+) -> NDArray[np.bool_]:
+    """Return bool[u]: the units that cannot stay, where a member has plugins for which more than its node
+    counts.
+    """
+    away = np.zeros(len(units), dtype=np.bool_)
+    swaying = await one_by_one.swaying(units)
+    by_node.begin_again()
+    start = 0
+    for unit in np.append(np.flatnonzero(swaying), len(units)).tolist():
+        if start < unit:
+            away[start:unit] = await by_node.away_of(range(start, unit))
+        start = unit + 1
+        if unit == len(units):
+            break
+        if await by_node.judge([unit]):
+            away[unit] = True
+            continue
+        for pod in units[unit]:
+            snapshot.restore(pod.uid)
+        if not await one_by_one.all_fit(unit):
+            away[unit] = True
+            for pod in units[unit]:
+                snapshot.remove(pod.uid)
+        by_node.begin_again()
+    return away
 
 
 def looks_further(client: PluginClient) -> bool:
@@ -154,7 +193,11 @@ class _Question:
 
 
 class NodeByNode:
-    """The reprieve for plugins that judge a node by the pods on it alone."""
+    """The part of the plugins that judge a node by the pods on it alone; a context manager.
+
+    `asked`: the plugins of each member. A unit that may stay counts for the later ones, in the snapshot or
+    beside it.
+    """
 
     def __init__(
         self,
@@ -163,9 +206,11 @@ class NodeByNode:
         asked: Sequence[Sequence[PluginClient]],
         snapshot: TrialSnapshot,
         attempts: MakeAttempts,
+        units: Sequence[Unit],
     ) -> None:
         self._framework = framework
         self._attempts = attempts
+        self._snapshot = snapshot
         self._nodes = snapshot.nodes
         self._pods: list[Pod] = []
         self._rows: dict[str, int] = {}
@@ -181,6 +226,28 @@ class NodeByNode:
                 there = kind.cycle.nominated.added(np.asarray([row], dtype=np.intp))
                 kind.crowd[row] = [self._add(pod) for pod in there.pods(0)]
             self._on_row.setdefault(row, []).append((kind, self._add(placed.cycle.pod)))
+        self._coming = [self._by_row(unit) for unit in units]
+        self._table = PodTable.of(self._pods)
+        self._stay: dict[int, list[int]] = {row: [] for row in self._on_row}
+        """By row: the pods that came back, and that the snapshot lacks (rows of the table of pods)."""
+        self._has_cycles = True
+        """True while the cycles of the kinds are those of the snapshot as it is now."""
+        self._is_ready = False
+        """True if PreFilter has run in these cycles."""
+        self._pace = LoopSlices()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Judge the next units on the snapshot as it is then: it has changed."""
+        if self._has_cycles:
+            for kind in self._kinds.values():
+                self._framework.end_cycle(kind.cycle, CycleEnd.ABORTED)
+        self._has_cycles = self._is_ready = False
 
     def _kind_of(self, cycle: Cycle, clients: Sequence[PluginClient]) -> _Kind:
         marks: object = None
@@ -197,28 +264,42 @@ class NodeByNode:
         self._pods.append(pod)
         return len(self._pods) - 1
 
-    async def run(self, units: Sequence[Unit]) -> NDArray[np.bool_]:
-        """Return the units that cannot stay."""
-        coming = [self._by_row(unit) for unit in units]
-        table = PodTable.of(self._pods)
-        stay: dict[int, list[int]] = {row: [] for row in self._on_row}
+    async def away_of(self, units: Sequence[int]) -> NDArray[np.bool_]:
+        """Return bool[len(units)]: which of these units cannot stay. The others come back."""
         away = np.zeros(len(units), dtype=np.bool_)
-        kinds = self._kinds.values()
-        try:
-            for kind in kinds:
-                await self._attempts.pre_filter(kind.cycle)
-            for wave in waves_of(coming):
-                for kind, questions in self._questions(wave, coming, stay).items():
-                    rejected = await self._rejected(kind, questions, table)
-                    away[[question.unit for question in _chosen(questions, rejected)]] = True
-                for unit in wave:
-                    if not away[unit]:
-                        for row, pods in coming[unit].items():
-                            stay[row] += pods
-        finally:
-            for kind in kinds:
-                self._framework.end_cycle(kind.cycle, CycleEnd.ABORTED)
+        for wave in waves_of([self._coming[unit] for unit in units]):
+            gone = await self.judge([units[place] for place in wave])
+            for place in wave:
+                if units[place] in gone:
+                    away[place] = True
+                else:
+                    for row, pods in self._coming[units[place]].items():
+                        self._stay[row] += pods
         return away
+
+    async def judge(self, units: Iterable[int]) -> set[int]:
+        """Return which of these units cannot come back. No two of them share a node with members."""
+        gone: set[int] = set()
+        for kind, questions in self._questions(units).items():
+            await self._get_ready()
+            rejected = await self._rejected(kind, questions)
+            gone.update(question.unit for question in _chosen(questions, rejected))
+        # The cycle holds the snapshot, and nobody else moves its pods on trial.
+        await self._pace.step()
+        return gone
+
+    async def _get_ready(self) -> None:
+        if self._is_ready:
+            return
+        kinds = self._kinds.values()
+        if not self._has_cycles:
+            self._nodes = self._snapshot.nodes
+            for kind in kinds:
+                kind.cycle = self._attempts.again(kind.cycle)
+            self._has_cycles = True
+        for kind in kinds:
+            await self._attempts.pre_filter(kind.cycle)
+        self._is_ready = True
 
     def _by_row(self, unit: Unit) -> dict[int, list[int]]:
         """Return the unit's pods on nodes with members, by row."""
@@ -229,22 +310,18 @@ class NodeByNode:
                 found.setdefault(row, []).append(self._add(pod))
         return found
 
-    def _questions(
-        self, wave: Iterable[int], coming: Sequence[dict[int, list[int]]], stay: dict[int, list[int]]
-    ) -> dict[_Kind, list[_Question]]:
+    def _questions(self, units: Iterable[int]) -> dict[_Kind, list[_Question]]:
         questions: dict[_Kind, list[_Question]] = {}
-        for unit in wave:
-            for row, pods in coming[unit].items():
-                there = stay[row] + pods
+        for unit in units:
+            for row, pods in self._coming[unit].items():
+                there = self._stay[row] + pods
                 for kind, member in self._on_row[row]:
                     if kind.clients:
                         questions.setdefault(kind, []).append(_Question(unit, row, there))
                     there = [*there, member]
         return questions
 
-    async def _rejected(
-        self, kind: _Kind, questions: Sequence[_Question], table: PodTable
-    ) -> NDArray[np.bool_]:
+    async def _rejected(self, kind: _Kind, questions: Sequence[_Question]) -> NDArray[np.bool_]:
         """Return bool[q]: where the member does not fit, with its row's nominated pods or without them."""
         crowded = [i for i, question in enumerate(questions) if kind.crowd.get(question.row)]
         asked = [
@@ -256,7 +333,7 @@ class NodeByNode:
         pods = np.fromiter((pod for _, added in asked for pod in added), dtype=np.intp, count=starts[-1])
         rows = np.asarray([row for row, _ in asked], dtype=np.intp)
         scenarios = Scenarios.of_changes(
-            self._nodes.unchanged(rows), PodChanges.none(len(asked)), PodChanges(table, pods, starts)
+            self._nodes.unchanged(rows), PodChanges.none(len(asked)), PodChanges(self._table, pods, starts)
         )
         verdicts = await filter_scenarios(kind.clients, kind.cycle, scenarios)
         rejected = verdicts.groups != 0
@@ -287,7 +364,9 @@ def _chosen(questions: Sequence[_Question], mask: NDArray[np.bool_]) -> list[_Qu
 
 
 class OneByOne:
-    """The reprieve for any plugins."""
+    """The part of the plugins for which more counts than a node and the pods on it. `asked`: the plugins of
+    each member.
+    """
 
     def __init__(
         self,
@@ -300,44 +379,98 @@ class OneByOne:
         self._framework = framework
         self._members = members
         self._asked = asked
-        self._further = [[one for one in clients if looks_further(one)] for clients in asked]
         self._snapshot = snapshot
         self._attempts = attempts
+        self._swayed: list[list[tuple[PluginClient, NDArray[np.bool_]]]] = []
+        """By member: each plugin with bool[u], the units that can change its verdict."""
+        self._warned: set[str] = set()
+        self._pace = LoopSlices()
 
-    async def run(self, units: Sequence[Unit]) -> NDArray[np.bool_]:
-        """Return the units that cannot stay."""
-        away = np.zeros(len(units), dtype=np.bool_)
+    async def swaying(self, units: Sequence[Unit]) -> NDArray[np.bool_]:
+        """Return bool[u]: the units that can change the verdict of a plugin about a member.
+
+        The others leave every verdict as it is now, without any unit: each member fits.
+        """
+        known: dict[object, NDArray[np.bool_]] = {}
+        every = np.zeros(len(units), dtype=np.bool_)
+        for placed, clients in zip(self._members, self._asked, strict=True):
+            pairs: list[tuple[PluginClient, NDArray[np.bool_]]] = []
+            for client in clients:
+                key = client.name, signature(placed.cycle.pod)
+                if key not in known:
+                    known[key] = await self._swaying(client, placed.cycle.pod, units)
+                    every |= known[key]
+                pairs.append((client, known[key]))
+            self._swayed.append(pairs)
+        if not every.all() and not await self._all_fit(self._asked):
+            # A nomination came, or another object changed, since the members got their nodes.
+            every[:] = True
+            for mask in known.values():
+                mask[:] = True
+        return every
+
+    async def _swaying(self, client: PluginClient, pod: Pod, units: Sequence[Unit]) -> NDArray[np.bool_]:
+        local = client.local
+        sensitive_to = None if local is None else local.sensitive_to
+        if sensitive_to is None:
+            return np.ones(len(units), dtype=np.bool_)
+        found = np.zeros(len(units), dtype=np.bool_)
         for i, unit in enumerate(units):
-            for pod in unit:
-                self._snapshot.restore(pod.uid)
-            if not await self._all_fit({pod.node_name for pod in unit}):
-                away[i] = True
-                for pod in unit:
-                    self._snapshot.remove(pod.uid)
-        return away
+            found[i] = any(self._may_sway(client, sensitive_to, pod, other) for other in unit)
+            await self._pace.step()
+        return found
 
-    async def _all_fit(self, changed: set[str]) -> bool:
-        """Return True if every member fits now. `changed`: the nodes where pods came back."""
-        asked = [
-            clients if placed.node_name in changed else further
-            for placed, clients, further in zip(self._members, self._asked, self._further, strict=True)
-        ]
+    def _may_sway(
+        self, client: PluginClient, sensitive_to: Callable[[Pod, Pod], bool], pod: Pod, other: Pod
+    ) -> bool:
+        try:
+            return sensitive_to(pod, other) is not False
+        except Exception as err:  # noqa: BLE001 (only a shortcut: the plugin is asked at Filter)
+            if client.name not in self._warned:
+                self._warned.add(client.name)
+                log.warning(
+                    "plugin.cannot_tell_sensitivity",
+                    plugin=client.name,
+                    pod=pod.key,
+                    reason=f"sensitive_to raised {raised_text(err)}",
+                )
+            return True
+
+    async def all_fit(self, unit: int) -> bool:
+        """Return True if every member fits now, after the pods of `unit` came back."""
+        asked = [[client for client, units in pairs if units[unit]] for pairs in self._swayed]
+        # What such a plugin holds for a member counts for the members after it.
+        holding = {
+            client for clients in asked for client in clients if ExtensionPoint.RESERVE in client.points
+        }
+        if holding:
+            asked = [
+                [client for client in clients if client in holding or client in some]
+                for clients, some in zip(self._asked, asked, strict=True)
+            ]
+        return await self._all_fit(asked)
+
+    async def _all_fit(self, asked: Sequence[Sequence[PluginClient]]) -> bool:
         last = max((i for i, clients in enumerate(asked) if clients), default=-1)
         reserved: list[tuple[Cycle, str, list[PluginClient]]] = []
         assumed: list[str] = []
         try:
             for placed, clients in zip(self._members[: last + 1], asked, strict=False):
-                cycle = self._attempts.again(placed.cycle)
-                held: list[PluginClient] = []
-                reserved.append((cycle, placed.node_name, held))
-                if not await self._fits(cycle, placed.node_name, clients):
-                    return False
-                self._snapshot.assume(cycle.pod.on_node(placed.node_name))
-                assumed.append(cycle.pod.uid)
+                pod = placed.cycle.pod
+                if clients:
+                    cycle = self._attempts.again(placed.cycle)
+                    held: list[PluginClient] = []
+                    reserved.append((cycle, placed.node_name, held))
+                    if not await self._fits(cycle, placed.node_name, clients):
+                        return False
+                    pod = cycle.pod
+                self._snapshot.assume(pod.on_node(placed.node_name))
+                assumed.append(pod.uid)
                 for client in clients:
                     if ExtensionPoint.RESERVE in client.points:
                         held.append(client)
                         await client.reserve(cycle, placed.node_name)
+                await self._pace.step()
             return True
         finally:
             for cycle, node_name, held in reversed(reserved):
@@ -348,8 +481,6 @@ class OneByOne:
                 self._snapshot.forget(uid)
 
     async def _fits(self, cycle: Cycle, node_name: str, clients: Sequence[PluginClient]) -> bool:
-        if not clients:
-            return True
         row = cycle.nodes.position(node_name)
         if row is None:
             raise KeyError(node_name)

@@ -166,6 +166,25 @@ class InterPodAffinity(Plugin):
         neighbours = yield from self._known_neighbours(state, pod, scenarios.nodes)
         return neighbours.judge(scenarios.nodes, (yield from neighbours.changes(scenarios)))
 
+    def sensitive_to(self, pod: Pod, other: Pod) -> bool:
+        """Return True if the other pod matches all required terms of affinity, or a required term of
+        anti-affinity, or excludes the pod by a term of its own. Also for a pod with very many terms.
+        """
+        stanza = pod.pod_affinity
+        if stanza is not None:
+            if len(stanza.terms) > _MANY:
+                return True
+            wishes = at_once(self._namespaces.wishes_of(pod))
+            if wishes.required and wishes.together.of(other):
+                return True
+            if any(wish.pods.selects(other) for wish in wishes.anti):
+                return True
+        carried = other.pod_affinity
+        if carried is None or not carried.required_anti:
+            return False
+        labels = self._namespaces.labels_of(pod.namespace)
+        return any(term.matches(pod.namespace, pod.labels, labels) for term in carried.required_anti)
+
     # --- Score ---------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:

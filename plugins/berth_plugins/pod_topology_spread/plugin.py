@@ -129,6 +129,13 @@ class PodTopologySpread(Plugin):
         spread = yield from self._spread(state, pod, scenarios.nodes)
         return (yield from spread.what_if(scenarios))
 
+    def sensitive_to(self, pod: Pod, other: Pod) -> bool:
+        """Return True if a hard constraint selects the other pod, and for a pod with very many constraints.
+        Raises SelectorError for an unreadable constraint.
+        """
+        plans = self._plans.both(pod)
+        return plans is None or any(pods.selects(other) for pods in plans[0].changing)
+
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Answer[Status]:
         """Return SKIP without soft constraints, ERROR for an unreadable constraint."""
         return in_slices(self._pre_score(state, pod, nodes))

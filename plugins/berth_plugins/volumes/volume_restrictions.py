@@ -187,6 +187,13 @@ class VolumeRestrictions(Plugin):
             in_use[i] = found.conflicts + _uses(added, found.claims) - _uses(removed, found.claims) > 0
         return Verdicts.reject_where(disk, DISK).otherwise(in_use, IN_USE)
 
+    def sensitive_to(self, pod: Pod, other: Pod) -> bool:
+        """Return True if both pods use the same disk, or claims of the same name."""
+        if not {disk.key for disk in _disks(pod)}.isdisjoint(disk.key for disk in _disks(other)):
+            return True
+        claims = {volume.claim for volume in claim_volumes(pod, ephemeral=False)}
+        return not claims.isdisjoint(volume.claim for volume in claim_volumes(other, ephemeral=False))
+
     def queueing_hint(self, event: ClusterEvent, pod: Pod) -> bool:
         """Return True if a pod with a disk or a claim of this pod was deleted, a node that may have had such
         a pod was deleted, or a claim of this pod was added.

@@ -104,6 +104,7 @@ _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "normalize": ("score_nodes", "score"),
     "normalize_placements": ("placement_score",),
     "filter_scenarios": ("filter_nodes", "filter"),
+    "sensitive_to": ("filter_nodes", "filter"),
     "add_pod": ("filter_nodes", "filter"),
     "sign": _SIGNED,
     "sign_spec": _SIGNED,
@@ -201,11 +202,10 @@ def check_methods(title: str, cls: type) -> None:
                 f"{title} has `{method}` without {' or '.join(f'`{partner}`' for partner in partners)},"
                 " so it would never be called: add the one or remove the other"
             )
-    for method in ("sign", "sign_spec"):
+    for method in ("sign", "sign_spec", "sensitive_to"):
         if inspect.iscoroutinefunction(getattr(cls, method, None)):
             raise PluginDefinitionError(
-                f"{title}.{method} is `async def`, and the host cannot await signatures: write it as a plain"
-                " method"
+                f"{title}.{method} is `async def`, and the host cannot await it: write it as a plain method"
             )
     base = _overridden_half(cls)
     if base is not None:

@@ -51,8 +51,9 @@ class Declared:
         """By identity: the groups of the last tree, and what the plugin may read of each. A cycle asks many
         times, about the tree and about each group in it.
         """
+        self._pod_limits = pod_limits(selection)
         self._table: type[LimitedNodeTable] = table_class(
-            node_limits(selection, descriptor.keeps_state), pod_limits(selection), self.whole_pod
+            node_limits(selection, descriptor.keeps_state), self._pod_limits, self.whole_pod
         )
 
     def pod(self, pod: P) -> P:
@@ -176,6 +177,9 @@ class Declared:
             return lambda pod: function(pod_of(pod))
         if method == "less":
             return lambda first, second: function(pod_of(first), pod_of(second))
+        if method == "sensitive_to":
+            limit = self._pod_limits.limit
+            return lambda pod, other: function(pod_of(pod), limit(other))
         if method == "reconcile":
             return lambda live: function([self.live(one) for one in live])
         if method == "pre_queueing_hint":

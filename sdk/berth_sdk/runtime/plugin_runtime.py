@@ -91,6 +91,8 @@ class PluginRuntime(GroupRuntime):
             self.narrows = Narrowing(
                 self._methods.get("hint_keys", _nothing), self._methods["pre_queueing_hint"]
             )
+        self.sensitive_to: Callable[[Pod, Pod], bool] | None = self._methods.get("sensitive_to")
+        """The method of SensitiveFilterPlugin; None for a plugin without it."""
         self.kept = KeptAnswers(self.follows, rows=keeps_rows)
 
     # --- the queue ---------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_columns_find_the_victims_that_the_rules_find(
     there = [pod for node in nodes for pod in node.pods]
     made = [make_node(node.name, cpu=f"{node.cpu_milli}m", pods=node.pod_limit) for node in nodes]
     tried = TriedGroup(CONFIGURATION, made, there, NEW, pods, groups.values(), promised)
-    with mock.patch.object(reprieve, "NodeByNode", reprieve.OneByOne if one_by_one else reprieve.NodeByNode):
+    with mock.patch.object(reprieve, "looks_further", lambda client: one_by_one):
         got = evaluate(tried, budgets)
     units = [unit for unit in plain_units(there, groups) if unit.priority < NEW.priority]
     if not units:

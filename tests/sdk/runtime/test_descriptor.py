@@ -393,6 +393,9 @@ def test_subclass_that_overrides_sign_alone_is_told_that_sign_spec_answers_first
             {"sign_queue": nothing}, "without `pre_enqueue` or `queueing_hint`", id="signs no queue"
         ),
         pytest.param({"filter": nothing, "sign": waits}, "write it as a plain method", id="async sign"),
+        pytest.param(
+            {"filter": nothing, "sensitive_to": waits}, "write it as a plain method", id="async sensitive_to"
+        ),
         pytest.param({"pre_bind_pre_flight": nothing}, "without `pre_bind`", id="pre-flight alone"),
         pytest.param({"queueing_hint": nothing}, "no event asks for it", id="hint nobody asks for"),
         pytest.param(
