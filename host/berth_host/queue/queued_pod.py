@@ -246,10 +246,18 @@ class QueuedPodInfo(QueuedEntity):
         self.sort_key = self.signature = None
 
     def signed_by(self, sign: Callable[[Pod], Hashable]) -> Hashable:
-        """Return the signature of the pod. `sign`: a function of `QueueProfile.signs`."""
+        """Return the signature of the pod. `sign`: a function of `QueueProfile.signs`.
+
+        If `sign` raises, or returns what cannot be hashed, the signature equals no other.
+        """
         known = self.signature
         if known is None or known[0] is not sign:
-            known = self.signature = sign, sign(self.pod)
+            try:
+                signature = sign(self.pod)
+                hash(signature)
+            except Exception:  # noqa: BLE001 (without a signature the pod is judged by itself)
+                signature = object()
+            known = self.signature = sign, signature
         return known[1]
 
     def as_queued_pod(self, *, victims_pending: bool = False) -> QueuedPod:

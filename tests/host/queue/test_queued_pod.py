@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from berth_host.queue.queued_pod import GATED, HISTORY_KEPT, TRIED, QueuedPodInfo
+from berth_sdk.pod import Pod
 from berth_sdk.testing.builders import make_pod
 
 
@@ -56,3 +59,17 @@ def test_plugins_see_seconds_and_an_update_asks_for_the_place_anew() -> None:
     assert (seen.pod.labels, seen.added_at_s, seen.first_attempt_at_s) == ({"a": "b"}, 1.5, None)
     queued.initial_attempt_timestamp_us = 2_250_000
     assert queued.as_queued_pod(victims_pending=True).first_attempt_at_s == 2.25
+
+
+def test_pod_that_a_plugin_cannot_sign_equals_no_other() -> None:
+    def fails(pod: Pod) -> Hashable:
+        raise KeyError(pod.name)
+
+    def unhashable(pod: Pod) -> Hashable:
+        return ([pod.name],)
+
+    for sign in (fails, unhashable):
+        queued, other = record(), record()
+        assert queued.signed_by(sign) == queued.signed_by(sign)
+        assert queued.signed_by(sign) != other.signed_by(sign)
+        hash(queued.signed_by(sign))
