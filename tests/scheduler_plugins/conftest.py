@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from berth_scheduler_plugins.load import http_client
 from support.asking import Ask, InProcess
 from support.served import SCHEDULER_PLUGINS, Served, plugin_server
+from support.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for sources of metrics than a plugin does: a busy machine may answer late."""
+    monkeypatch.setattr(http_client, "LIMIT_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="session")

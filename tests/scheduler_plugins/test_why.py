@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,5 +55,7 @@ def test_why_shows_the_server_that_does_not_answer(tmp_path: Path, more: str) ->
         config.write_text(CONFIGURATION.format(address=server.address) + more.format(command=command))
         done = CliRunner().invoke(berth, ["why", "web", "-f", str(cluster), "--config", str(config)])
     assert done.exit_code == 0, done.output
-    note = f"note: TargetLoadPacking: no metrics yet; {server.address}/watcher answered with status 503"
-    assert f"{note}; no node is scored\n" in done.output
+    # In a process of its own, the plugin may give up before a busy machine answers.
+    answer = " cannot be read: .*" if more else " answered with status 503"
+    note = f"note: TargetLoadPacking: no metrics yet; {server.address}/watcher"
+    assert re.search(f"{note}({answer}| answered with status 503); no node is scored\n", done.output)
