@@ -445,6 +445,10 @@ class Outbox:
                 if parcel.tries >= _POST_BIND_TRIES:
                     self._drop_post_bind(parcel, err)
             raise
+        if self._sender is not sender:
+            # Another instance was attached meanwhile. It took up these reservations as live, and would keep
+            # them: it gets the messages, too.
+            return
         for parcel in batch:
             self._post_bind_is_over(parcel.cycle_id)
             self._acknowledge_post_bind(parcel.pod)

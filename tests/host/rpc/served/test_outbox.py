@@ -246,6 +246,33 @@ async def test_post_bind_is_reported_once_it_is_acknowledged(clock: ManualClock)
     assert told == ["a"]
 
 
+@pytest.mark.parametrize("is_swapped", [True, False], ids=["swapped", "lost, and then another one"])
+async def test_post_bind_under_way_to_the_replaced_instance_goes_to_the_next_one_as_well(
+    clock: ManualClock, is_swapped: bool
+) -> None:
+    acknowledged: list[str] = []
+    box = Outbox("Demo", clock, rng=random.Random(1), post_bound=lambda pod: acknowledged.append(pod.name))
+    old, new = Receiver(), Receiver()
+    old.gate = asyncio.Event()
+    box.attach(old)
+    box.post_bind(parcel("a"))
+    await turns()
+    box.detach(old)
+    if is_swapped:
+        box.attach(new)
+    old.gate.set()
+    await turns()
+    if not is_swapped:
+        # The list for the next instance still has the reservation.
+        assert not box.was_post_bound("a")
+        box.attach(new)
+        await turns()
+    assert (old.post_bound, new.post_bound) == ([["a"]], [["a"]])
+    assert acknowledged == ["a"]
+    assert box.was_post_bound("a")
+    await box.close()
+
+
 async def test_end_of_a_cycle_comes_after_its_post_bind(clock: ManualClock) -> None:
     box, receiver = outbox(clock), Receiver()
     receiver.gate = asyncio.Event()
