@@ -9,6 +9,7 @@ Source: apimachinery `pkg/apis/meta/v1/types.go` (Status), v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -30,6 +31,8 @@ from berth_host.model.compact_json import json_bytes
 
 MAX_FOREIGN_TEXT: Final = 300
 """Characters kept of an answer that is not a Status, such as a proxy's error page."""
+_SHORT: Final = 512
+"""Bytes of an answer that is looked up among the last ones."""
 
 
 def error_of(status: int, body: bytes, resource: str, key: str, *, retry_after: str = "") -> ClusterError:
@@ -52,12 +55,28 @@ def error_of(status: int, body: bytes, resource: str, key: str, *, retry_after: 
     return error
 
 
+@lru_cache(maxsize=16)
+def _is_done(body: bytes) -> bool:
+    """Return True for a Status of success. Cached, as the answers to all Bindings are the same bytes."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(parsed, dict) and _says_success(parsed)
+
+
+def _says_success(parsed: Mapping[str, Any]) -> bool:
+    return parsed.get("kind") == "Status" and parsed.get("status") == "Success"
+
+
 def check_done(body: bytes, resource: str, key: str, *, kind: str = "") -> None:
     """Check the body of an answer of success. Raises ClusterError unless it is a Status of success.
 
     `kind`: of the object that the API server may answer in place of a Status; "" for none. Such an object is
     not parsed, because it may be as large and as deep as the API admits.
     """
+    if len(body) <= _SHORT and _is_done(body):
+        return
     if kind and body.startswith(_KIND_FIRST) and body.rstrip().endswith(b"}") and kind == _kind_of(body):
         return
     try:
@@ -66,9 +85,9 @@ def check_done(body: bytes, resource: str, key: str, *, kind: str = "") -> None:
         parsed = None
     if not isinstance(parsed, dict):
         parsed = {}
-    found = parsed.get("kind")
-    if found == "Status" and parsed.get("status") == "Success":
+    if _says_success(parsed):
         return
+    found = parsed.get("kind")
     if found == "Status" and parsed.get("status") == "Failure":
         code = parsed.get("code")
         raise error_of_status(code if isinstance(code, int) else 500, parsed, resource, key)

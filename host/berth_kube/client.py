@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -49,6 +50,8 @@ _OF_PROXY: Final = (
     *(aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError, ClientConnectorDNSError),
 )
 """Errors that concern the proxy, if there is one: the proxy resolves the server's name."""
+_NEEDS_NO_ESCAPE: Final = re.compile(r"[A-Za-z0-9:_.~-]*").fullmatch
+"""Matches a text that `quote` leaves as it is, as nearly all names are, and takes a third of its time."""
 _DEFAULT_TIMEOUT_S: Final = 30.0
 _ANY_KIND: Final = ObjectReader("")
 
@@ -360,4 +363,6 @@ def path_of(prefix: str, plural: str, namespace: str = "", name: str = "", subre
 
 def segment(text: str) -> str:
     """Escape one segment of a path; `.` and `..` are escaped too, so that they cannot change the path."""
-    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe=":")
+    if text in (".", ".."):
+        return text.replace(".", "%2E")
+    return text if _NEEDS_NO_ESCAPE(text) else quote(text, safe=":")

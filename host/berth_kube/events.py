@@ -96,7 +96,7 @@ def own_host_name() -> str:
 
 
 def _reference(kind: str, ref: ObjectRef, api_version_of: Callable[[str], str]) -> dict[str, str]:
-    given = {
+    reference = {
         "kind": kind,
         "namespace": ref.namespace,
         "name": ref.name,
@@ -104,7 +104,9 @@ def _reference(kind: str, ref: ObjectRef, api_version_of: Callable[[str], str]) 
         "apiVersion": api_version_of(kind),
         "resourceVersion": ref.resource_version,
     }
-    return {name: value for name, value in given.items() if value}
+    if "" in reference.values():
+        return {name: value for name, value in reference.items() if value}
+    return reference
 
 
 SERIES_END_S: Final = 360.0
@@ -169,8 +171,10 @@ class EventSeries:
 
     def add(self, event: EventRecord, now_s: float) -> KeptEvent | None:
         """Count an event; return what must be written now, None if counting is enough."""
-        key = _key(event)
-        kept = self._kept.get(key)
+        # A pod is bound once: keeping this event would only push out events that repeat.
+        is_kept = event.action != "Binding" or event.type != "Normal"
+        key = _key(event) if is_kept else ()
+        kept = self._kept.get(key) if is_kept else None
         if kept is not None:
             kept.count += 1
             kept.seen_at_s = max(kept.seen_at_s, now_s)  # Later ones may have been counted first.
@@ -182,8 +186,6 @@ class EventSeries:
         self._last_sequence = max(self._last_sequence + 1, int(now_s * 1e9))
         name = event_name(event.regarding.name, self._last_sequence)
         body = event_body(event, name, now_s, self._host_name, self._api_version_of)
-        # A pod is bound once: keeping this event would only push out events that repeat.
-        is_kept = event.action != "Binding" or event.type != "Normal"
         kept = KeptEvent(
             namespace=body["metadata"]["namespace"],
             name=name,

@@ -6,6 +6,7 @@ Source: `pkg/scheduler/framework/plugins/defaultbinder/default_binder.go`, v1.36
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.events import EventInterest
@@ -14,6 +15,8 @@ from berth_sdk.needs import Need
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult
 from berth_sdk.status import SUCCESS
+
+_HOST_BINDS: Final = BindResult(SUCCESS, host_binds=True)
 
 
 class DefaultBinder(Plugin):
@@ -25,4 +28,4 @@ class DefaultBinder(Plugin):
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> BindResult:
         """Return SUCCESS: the host posts the Binding. An error of the API server becomes the pod's error."""
-        return BindResult(SUCCESS, host_binds=True)
+        return _HOST_BINDS

@@ -98,7 +98,9 @@ class PodGroup:
     @property
     def ref(self) -> ObjectRef:
         """The reference that the contract and the API use."""
-        return object_ref(self.name, self.namespace, self.uid, self.resource_version)
+        return object_ref(
+            name=self.name, namespace=self.namespace, uid=self.uid, resource_version=self.resource_version
+        )
 
     @property
     def is_composite(self) -> bool:

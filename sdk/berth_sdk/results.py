@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
-from berth_sdk.parsing.frozen import draft_of
+from berth_sdk.parsing.frozen import maker_of
 from berth_sdk.pod import Pod
 from berth_sdk.pod_group import Assignment, PodGroup
 from berth_sdk.status import SUCCESS, UNRESOLVABLE, Code, Status, Verdicts
@@ -237,10 +237,10 @@ class QueuedPod:
         known = self._summary
         if known is None:
             known = queued_pod(
-                self.pod.as_summary(),
-                self.attempts,
-                self.added_at_s,
-                self.first_attempt_at_s,
+                pod=self.pod.as_summary(),
+                attempts=self.attempts,
+                added_at_s=self.added_at_s,
+                first_attempt_at_s=self.first_attempt_at_s,
                 victims_pending=self.victims_pending,
                 group=None if self.group is None else replace(self.group, object=None),
             )
@@ -255,30 +255,8 @@ class QueuedPod:
         return replace(self, pod=pod, group=group)
 
 
-_QueuedDraft: Final = draft_of(QueuedPod)
-
-
-def queued_pod(
-    pod: Pod,
-    attempts: int,
-    added_at_s: float,
-    first_attempt_at_s: float | None,
-    *,
-    victims_pending: bool,
-    group: PodGroup | None = None,
-) -> QueuedPod:
-    """Return `QueuedPod(...)`, made faster, for code that makes one per pod."""
-    draft = _QueuedDraft()
-    draft.pod = pod
-    draft.attempts = attempts
-    draft.added_at_s = added_at_s
-    draft.first_attempt_at_s = first_attempt_at_s
-    draft.victims_pending = victims_pending
-    draft.group = group
-    draft._summary = None
-    draft.__class__ = QueuedPod
-    made: QueuedPod = draft
-    return made
+queued_pod: Final = maker_of(QueuedPod)
+"""Returns `QueuedPod(...)`, made faster, for code that makes one per pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,6 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_sdk.conformance.report": "sdk/conformance/test_command.py",
         "berth_sdk.cli.conformance": "sdk/conformance/test_command.py",
         "berth_sdk.yaml.reader": "sdk/yaml/test_as_sigs_yaml.py",
-        "berth_sdk.parsing.frozen": "sdk/test_pod.py",
         "berth_sdk.runtime.convert": "sdk/runtime/test_plugin_runtime.py",
         "berth_sdk.runtime.declarations": "sdk/runtime/test_descriptor.py",
         "berth_sdk.runtime.normalization": "sdk/testing/test_host.py",

@@ -18,7 +18,7 @@ from berth_host.errors.cluster import (
     UnauthorizedError,
     UnavailableError,
 )
-from berth_kube.answers import error_of
+from berth_kube.answers import check_done, error_of
 
 
 def status(message: str, **more: object) -> bytes:
@@ -98,3 +98,14 @@ def test_answer_of_another_server_is_quoted_briefly(body: bytes, want: str) -> N
     got = error_of(502, body, "pods", "default/web")
     assert type(got) is UnavailableError
     assert str(got) == want
+
+
+def test_status_of_success_is_accepted_each_time_and_no_other_short_answer_ever() -> None:
+    done = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
+    for _ in range(3):
+        check_done(done, "pods", "default/web")
+        for body in (b"", b"ok", b"[1]", b'{"kind":"Pod"}', b'{"kind":"Pod","status":"Success"}'):
+            with pytest.raises(UnavailableError):
+                check_done(body, "pods", "default/web")
+        with pytest.raises(ConflictError, match="taken"):
+            check_done(status("taken", status="Failure", code=409), "pods", "default/web")

@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import pytest
 from berth_host.errors.cluster import (
@@ -18,7 +19,7 @@ from berth_host.errors.cluster import (
 )
 from berth_host.metrics.rest_client import RestClientMetrics
 from berth_host.model.clock import ManualClock
-from berth_kube.client import MAX_UNDER_WAY, KubeClient, path_of
+from berth_kube.client import MAX_UNDER_WAY, KubeClient, path_of, segment
 from berth_kube.connection import Connection
 from support.kube_api import Answer, KubeApi
 from support.waiting import until
@@ -92,6 +93,12 @@ async def test_special_characters_of_a_name_are_escaped_in_the_path(
     await client.request("GET", path_of("/api/v1", "nodes", "", name))
     assert api.requests[0].path == f"/api/v1/nodes/{name}"
     assert api.requests[0].query == {}
+
+
+def test_segment_escapes_every_character_that_a_path_cannot_have() -> None:
+    for character in map(chr, range(0x180)):
+        text = f"a{character}b{character}"
+        assert segment(text) == quote(text, safe=":"), repr(character)
 
 
 async def test_429_is_retried_after_the_time_that_the_server_names(api: KubeApi) -> None:

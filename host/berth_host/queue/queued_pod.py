@@ -264,10 +264,10 @@ class QueuedPodInfo(QueuedEntity):
         """Return the pod in the form that PreEnqueue and QueueSort get."""
         first_us = self.initial_attempt_timestamp_us
         return queued_pod(
-            self.pod,
-            self.attempts,
-            self.timestamp_us / 1e6,
-            None if first_us is None else first_us / 1e6,
+            pod=self.pod,
+            attempts=self.attempts,
+            added_at_s=self.timestamp_us / 1e6,
+            first_attempt_at_s=None if first_us is None else first_us / 1e6,
             victims_pending=victims_pending,
         )
 

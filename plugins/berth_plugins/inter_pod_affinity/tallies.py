@@ -16,15 +16,19 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_affinity import PodAffinity, PodAffinityTerm
 from berth_sdk.selected_pods import SelectedPods, labels_kind
 from berth_sdk.tables import Dictionary, PodTable
+from berth_sdk.tables.pod_table import SharedReading
 from numpy.typing import NDArray
 
 READING: Final = "InterPodAffinity/terms"
 """The name of the column of `PodTable` with each pod's terms."""
 
 
-def terms_of(pod: Pod) -> PodAffinity | None:
-    """Return the terms of a pod, for the column `READING`."""
+def _terms_of(pod: Pod) -> PodAffinity | None:
     return pod.pod_affinity
+
+
+terms_of: Final = SharedReading(_terms_of, "pod_affinity")
+"""Returns the terms of a pod, for the column `READING`. None: the pod has none."""
 
 
 @dataclass(frozen=True, slots=True)

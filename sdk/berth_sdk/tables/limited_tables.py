@@ -23,9 +23,9 @@ from berth_sdk.tables.dictionary import Dictionary
 from berth_sdk.tables.node_columns import NodeUsage
 from berth_sdk.tables.node_table import NodeTable
 from berth_sdk.tables.node_view import NodeView
-from berth_sdk.tables.pod_changes import PodChanges, normalized_ports
+from berth_sdk.tables.pod_changes import PodChanges
 from berth_sdk.tables.pod_counts import PodCounts, Tally
-from berth_sdk.tables.pod_table import PodTable
+from berth_sdk.tables.pod_table import PodTable, SharedReading
 from berth_sdk.tables.pod_volumes import PodVolumes
 from berth_sdk.undeclared import Undeclared
 
@@ -105,15 +105,19 @@ class LimitedPodTable(PodTable):
         """Return int32[n] codes of the value that `read` finds in each limited record, and their
         dictionary.
         """
-        if read is normalized_ports:  # reads summaries alone, so all plugins share the column
+        if self._shares(read):
             return super().encoded(name, read)
         limit = self.limits.limit
         return super().encoded(self._column_of(name), lambda pod: read(limit(pod)))
 
     def readings(self, name: str, read: Callable[[Pod], V | None]) -> Dictionary[V]:
         """Return the dictionary of `encoded`."""
-        column = self._readings.get(self._column_of(name))
+        column = self._readings.get(name if self._shares(read) else self._column_of(name))
         return self.encoded(name, read)[1] if column is None else column.values
+
+    def _shares(self, read: Callable[[Pod], Any]) -> bool:
+        """Return True for a reading that finds the same under these limits as without limits."""
+        return isinstance(read, SharedReading) and self.limits.has(read.derived)
 
     def _column_of(self, name: str) -> str:
         """Return the name of the column with the values that `read` finds under these limits."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth_sdk.pod import HostPort, Pod
-from berth_sdk.tables.pod_table import PodTable
+from berth_sdk.tables.pod_table import PodTable, SharedReading
 from berth_sdk.tables.used_ports import UsedPorts
 
 PORTS_COLUMN: Final = "berth/hostPorts"
@@ -126,9 +126,11 @@ class PodChanges:
         return PodChanges(self.table, self.rows.take(at), ends)
 
 
-def normalized_ports(pod: Pod) -> frozenset[HostPort] | None:
-    """Return the host ports of a pod as nodes count them. None: the pod has none."""
+def _normalized_ports(pod: Pod) -> frozenset[HostPort] | None:
     return frozenset(port.normalized for port in pod.host_ports) or None
 
+
+normalized_ports: Final = SharedReading(_normalized_ports)
+"""Returns the host ports of a pod as nodes count them. None: the pod has none."""
 
 _NO_PODS: Final = PodTable()

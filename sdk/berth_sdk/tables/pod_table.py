@@ -9,8 +9,9 @@ Source: kube-scheduler `framework/types.go` (NodeInfo.Pods), v1.36.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,23 @@ _FIXED: Final = (
     "_assumed",
     "_generation",
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedReading(Generic[V]):
+    """A function for `PodTable.encoded` that reads the summary of a pod, and at most one field that comes
+    from the pod's object.
+
+    All plugins that declare the field share the column, and no limited record of a pod is made for it.
+    `derived`: the field; "": none.
+    """
+
+    read: Callable[[Pod], V | None]
+    derived: str = ""
+
+    def __call__(self, pod: Pod) -> V | None:
+        """Return the value of one pod; None: it has none."""
+        return self.read(pod)
 
 
 class _Encoded:

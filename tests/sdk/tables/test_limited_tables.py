@@ -16,6 +16,7 @@ from berth_sdk.scenarios import Scenario, Scenarios
 from berth_sdk.selection import StateSelection
 from berth_sdk.tables import NodeColumns, NodeTable, PodChanges, PodsWith
 from berth_sdk.tables.limited_tables import LimitedNodeTable, table_class
+from berth_sdk.tables.pod_table import SharedReading
 from berth_sdk.testing import make_node, make_pod
 from berth_sdk.testing.builders import make_columns
 
@@ -101,6 +102,25 @@ def test_plugins_with_different_needs_have_different_columns() -> None:
     with pytest.raises(UndeclaredError, match=r"reads pod\.annotations"):
         less.pods.encoded("test/note", note)
     assert less.pods.readings("test/name", lambda pod: pod.name) is less.pods.readings("test/name", note)
+
+
+def test_plugins_that_declare_a_derived_field_share_its_column_and_others_cannot_read_it() -> None:
+    read = SharedReading(lambda pod: pod.pod_affinity, "pod_affinity")
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    made = make_columns(
+        [make_node("n0")], [make_pod("p0", node="n0", affinity=near), make_pod("p1", node="n0")]
+    )
+    table = NodeTable(made)
+    own = pods_of(made).encoded("test/terms", read)
+    for needs in ((NOTES, Need.pod_objects()), (Need.pods(), Need.pod_objects())):
+        seen = table.seen_as(kind(Need.nodes(), *needs)).pods
+        codes, values = seen.encoded("test/terms", read)
+        assert [values.values[code] is None for code in codes] == [False, True]
+        assert values is own[1]
+        assert seen.readings("test/terms", read) is own[1]
+    less = table.seen_as(kind(Need.nodes(), Need.pods())).pods
+    with pytest.raises(UndeclaredError):
+        less.encoded("test/terms", read)
 
 
 def test_tally_reads_limited_records_of_added_and_removed_pods() -> None:

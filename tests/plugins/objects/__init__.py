@@ -1,1 +1,0 @@
-"""What plugins read of objects."""
