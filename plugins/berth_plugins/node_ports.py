@@ -56,6 +56,10 @@ class NodePorts(Plugin):
         """Return unschedulable where a port conflicts with a port in use."""
         return Verdicts.reject_where(_taken(pod, nodes), REASON)
 
+    def count_copies(self, pod: Pod, nodes: NodeTable) -> NDArray[np.int64]:
+        """Return int64[n]: one pod for each node, as the next one claims the same ports."""
+        return np.ones(len(nodes), dtype=np.int64)
+
     def filter_scenarios(self, state: CycleState, pod: Pod, scenarios: Scenarios) -> Verdicts:
         """Return the verdicts of Filter for changed nodes.
 

@@ -89,11 +89,16 @@ class PodGroup:
     claims: tuple[tuple[str, str], ...] = ()
     conditions: tuple[GroupCondition, ...] = ()
     object: KubeObject | None = field(default=None, repr=False, compare=False)
+    _key: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # The queue reads the key several times for each member that arrives.
+        object.__setattr__(self, "_key", group_key(self.kind, self.namespace, self.name))
 
     @property
     def key(self) -> str:
         """`podgroup/<namespace>/<name>`; other kinds begin with their own name in small letters."""
-        return group_key(self.kind, self.namespace, self.name)
+        return self._key
 
     @property
     def ref(self) -> ObjectRef:

@@ -62,10 +62,14 @@ class TriedPlacements:
 
         `fails`: the group has no place in it. `placed`: the number of members that got a node.
         """
-        if len(self._orders) < PLACEMENTS_KEPT or (fails, -placed) < self._orders[-1]:
+        if self.wants(fails=fails, placed=placed):
             return True
         self.count += 1
         return False
+
+    def wants(self, *, fails: bool, placed: int) -> bool:
+        """Return what `takes` would return; count nothing."""
+        return len(self._orders) < PLACEMENTS_KEPT or (fails, -placed) < self._orders[-1]
 
     def add(self, tried: TriedPlacement) -> None:
         """Add one placement; keep the best PLACEMENTS_KEPT."""

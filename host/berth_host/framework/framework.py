@@ -12,18 +12,21 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+import numpy as np
 from berth_sdk.extension_points import Account, ExtensionPoint
 from berth_sdk.permit_wait import MAX_WAIT_S
 from berth_sdk.pod import Pod
 from berth_sdk.results import BindResult, NodeRejections, PodGroupPostFilterResult, PostFilterResult
 from berth_sdk.status import SUCCESS, Code, Status
 from berth_sdk.tables import NodeTable
+from numpy.typing import NDArray
 
 from berth_host.attempt.call_record import Changes, CycleRecord
 from berth_host.attempt.cycle import Cycle, CycleEnd
 from berth_host.framework import binding
 from berth_host.framework.answers import Answers, AskEveryone, OneStep
 from berth_host.framework.asked import Asked
+from berth_host.framework.copies import count_copies
 from berth_host.framework.filtering import Rows, filter_error
 from berth_host.framework.filtering import all_rows as all_rows
 from berth_host.framework.group_points import GroupPoints
@@ -366,6 +369,16 @@ class Framework:
             volumes = self.accounting_for(Account.VOLUMES, ExtensionPoint.RESERVE)
             self._work.reserve_failed(status, volumes)
         return status
+
+    def copies_of(self, cycle: Cycle, nodes: NodeTable) -> NDArray[np.int64] | None:
+        """Return how many equal pods each of `nodes` takes, where the cycle's pod has passed Filter.
+
+        None: some plugin cannot tell, or may reject the pod at Reserve.
+        """
+        reserving = self._asked.about(cycle, ExtensionPoint.RESERVE, cycle.skip)
+        if any(client.answers_at(ExtensionPoint.RESERVE) for client in reserving):
+            return None
+        return count_copies(self.filters_of(cycle), cycle.pod, nodes)
 
     async def _reserve(self, clients: tuple[PluginClient, ...], cycle: Cycle, node_name: str) -> Status:
         for client in clients:

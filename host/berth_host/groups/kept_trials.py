@@ -170,7 +170,12 @@ class KeptTrials:
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
         self._clients: tuple[PluginClient, ...] = tuple(
-            {one.name: one for point in _TRIED_AT for one in framework.plugins_at(point)}.values()
+            {
+                one.name: one
+                for point in _TRIED_AT
+                for one in framework.plugins_at(point)
+                if one.answers_at(point)
+            }.values()
         )
         self._scoring = framework.plugins_at(ExtensionPoint.PLACEMENT_SCORE)
         self._placements: OrderedDict[tuple[str, bytes], KeptPlacement] = OrderedDict()
@@ -187,7 +192,7 @@ class KeptTrials:
 
     # --- what can be kept ------------------------------------------------------------------------------
 
-    def signed(self, pods: Sequence[Pod], snapshot: Snapshot) -> Hashable | None:
+    def signed(self, pods: Sequence[Pod], snapshot: Snapshot) -> tuple[Hashable, ...] | None:
         """Return the joint signature of members, in the order in which they are tried.
 
         None: a trial of them is not kept, as a plugin is asked about one of them whose answers follow from

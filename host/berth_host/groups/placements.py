@@ -13,7 +13,7 @@ podGroupSchedulingPlacementAlgorithm), v1.37.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -138,12 +138,18 @@ class _Keeping:
     """
 
     trials: KeptTrials
-    signed: Hashable
+    signed: tuple[Hashable, ...]
     places: Sequence[KeptPlacement]
     stamps: Sequence[Hashable]
     judged: dict[PlacementProgress, Status] | None
     placing_all: Status | None = None
     """The last answer of PlacementFeasible in a trial that places all members, where `judged` holds it."""
+    has_counted: bool = False
+    """True after `room` was asked for."""
+    room: Sequence[int] | None = None
+    """By placement: how many members have room, if the columns tell (`Placements._count_room`)."""
+    refusals: dict[int, tuple[KeptTrial, GroupStatus]] = field(default_factory=dict)
+    """What becomes of the group where so many members have room."""
 
     def found(self, place: int) -> KeptTrial | None:
         """Return the kept trial in a placement, if it holds."""
@@ -473,6 +479,11 @@ class Placements:
                 self._has_repeated = self._has_repeated or bool(repeats.members)
             except _Differs:
                 repeats = None
+        if repeats is None and keeping is not None:
+            refusal = await self._refusal(cycle, record, branch, keeping, place)
+            if refusal is not None:
+                repeats, status = refusal
+                self._has_repeated = True
         if repeats is None:
             status = await self._fill(record, branch)
             record.assignments = branch.assignments()
@@ -510,6 +521,80 @@ class Placements:
             ends = [answer for step, answer in judged if not (step.remaining or step.unschedulable)]
             keeping.placing_all = ends[0] if len(ends) == 1 else None
         return status
+
+    async def _refusal(
+        self, cycle: GroupCycle, record: PlacementCycle, branch: Branch, keeping: _Keeping, place: int
+    ) -> tuple[KeptTrial, GroupStatus] | None:
+        """Return the outcome of a trial in a placement without room for enough equal members.
+
+        None: the members have to be tried. The group may have its places, its record needs the trial, or the
+        columns do not tell.
+        """
+        tried = self._attempt.tried_placements.get(branch.group.key)
+        if (
+            tried is None
+            or tried.wants(fails=True, placed=0)
+            or keeping.judged is None
+            or keeping.stamps[place] is None
+            or self._attempt.has_deleted
+        ):
+            return None
+        if not keeping.has_counted:
+            keeping.has_counted = True
+            keeping.room = await self._count_room(cycle, branch, keeping)
+        count = len(branch.members) if keeping.room is None else keeping.room[place]
+        if count >= len(branch.members):
+            return None
+        refusal = keeping.refusals.get(count)
+        if refusal is None:
+            fits, fails = KeptMember(_SOME_NODE), KeptMember(failed=_NO_ROOM)
+            members = [fits if i < count else fails for i in range(len(branch.members))]
+            status = await self._fill(record, branch, KeptTrial(members, None), keeping.judged)
+            if status.is_error or self._attempt.has_deleted:
+                return None
+            ended = sum(one.result is not None or one.failed is not None for one in branch.members)
+            refusal = keeping.refusals[count] = KeptTrial(members[:ended], None), status
+        trial, status = refusal
+        fails_here = not status.is_success and bool(status.message)
+        if not fails_here or tried.wants(fails=True, placed=trial.placed_of(len(branch.members))):
+            return None
+        return refusal
+
+    async def _count_room(self, cycle: GroupCycle, branch: Branch, keeping: _Keeping) -> list[int] | None:
+        """Return for each placement how many of the members, which are equal, have room in it together.
+
+        One member's PreFilter and Filter about all nodes say where there is room at all, and the columns how
+        much. None: the members differ, or a plugin's answers follow from more than the rows.
+        """
+        snapshot, trials = self.snapshot, keeping.trials
+        member, everything = branch.members[0], Placement(ALL_NODES, snapshot.nodes)
+        if len(set(keeping.signed)) > 1:
+            return None
+        attempt = self._begin(member, cycle.placement(everything))
+        with self._steps.guard(attempt) as ended:
+            try:
+                self._steps.open(attempt, snapshot.nodes)
+                found = await self._profile.algorithm.find_feasible(attempt, self._steps.search)
+            finally:
+                self._steps.nominations.release()
+        if isinstance(ended.failed, Aborted) and self._attempt.aborted:
+            raise ended.failed
+        if ended.failed is not None or not found.is_success:
+            return None
+        copies = self.framework.copies_of(attempt, snapshot.nodes)
+        rows = attempt.feasible
+        if copies is None or not (trials.is_sound and trials.has_same_objects):
+            return None
+        if len(rows):
+            # A member on a node may make a plugin judge the next one that did not concern it.
+            snapshot.assume(member.pod.on_node(snapshot.nodes.name(int(rows[0]))))
+            after = trials.signed([member.pod], snapshot)
+            snapshot.forget(member.pod.uid)
+            if after != keeping.signed[:1]:
+                return None
+        by_slot = np.zeros(snapshot.columns.capacity, dtype=np.int64)
+        by_slot[snapshot.nodes.slots[rows]] = np.minimum(copies[rows], len(branch.members))
+        return [int(by_slot.take(one.slots).sum()) for one in keeping.places]
 
     def _search(self, found: Sequence[Placement]) -> tuple[list[int], int]:
         """Return in which order placements are tried, and how many feasible ones are enough."""
@@ -799,6 +884,9 @@ class Placements:
 
 
 _NO_NODES: Final = _Nodes(None, None)
+_SOME_NODE: Final = "?"
+"""In the outcome of a trial that was counted: the node of a member with room."""
+_NO_ROOM: Final = Failed(Status.unschedulable(), "", fit_error=True)
 _NO_OUTCOME: Final = _Outcome((), ())
 _NOTHING_TIED: Final = TiedNodes(NO_NODES, np.zeros(0, dtype=np.intp))
 

@@ -11,7 +11,7 @@ Source: kube-scheduler `backend/queue/scheduling_queue.go` (runPreEnqueuePlugins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from berth_host.queue.events import QueueEvent
 from berth_host.queue.hints import Strategy
 from berth_host.queue.interfaces import DEFERRED, Deferred, Gate, GateQuestion, HintQuestion, QueueSeams
 from berth_host.queue.pool import Alike
+from berth_host.queue.queued_group import QueuedGroupInfo, member_order
 from berth_host.queue.queued_pod import QueuedEntity, QueuedPodInfo
 from berth_host.queue.registrations import RegistrationIndex
 
@@ -76,29 +77,31 @@ Answers = dict[tuple[str, Hashable] | None, Status]
 
 
 @dataclass(slots=True, eq=False)
-class _Closed:
-    """The closed gate of a member, for the members after it. `sign`, `signature`: of its plugin. `since_s`:
-    `instant_s` before these. `repeats`: how many of them the gate keeps as they are.
+class _Asked:
+    """The members of a group of which one was asked for all of its kind.
+
+    `standing`: the members of each kind whose gate stays closed, by uid. `answers`: the answers of the others
+    that were asked, by uid.
     """
 
-    profile: str
-    plugin: str
-    message: str
-    code: Code
-    sign: Callable[[Pod], Hashable]
-    signature: Hashable
-    since_s: float
-    repeats: int = 0
+    standing: list[Mapping[str, QueuedPodInfo]] = field(default_factory=list)
+    answers: dict[str, GateQuestion | Status | None] = field(default_factory=dict)
 
-    def keeps(self, info: QueuedPodInfo) -> bool:
-        """Return True if the gate would close for a gated member as it did before."""
-        return (
-            info.gating_plugin == self.plugin
-            and info.gating_message == self.message
-            and info.pod.scheduler_name == self.profile
-            and info.signed_by(self.sign) == self.signature
-            and self.plugin in info.unschedulable_plugins
-        )
+    def last_closed(self, other: QueuedPodInfo | None) -> QueuedPodInfo:
+        """Return the member that counts for the group: the last one in order with a closed gate. `other`: the
+        last one outside the kinds.
+        """
+        kinds = [next(iter(members.values())) for members in self.standing]
+        shown = kinds if other is None else [*kinds, other]
+        if len({(info.gating_plugin, info.gating_message) for info in shown}) == 1:
+            return shown[0]
+        every = [info for members in self.standing for info in members.values()]
+        return max(every if other is None else [*every, other], key=member_order)
+
+    def uids(self) -> Iterable[str]:
+        """Yield the uids of the members of the kinds."""
+        for members in self.standing:
+            yield from members
 
 
 class Gates:
@@ -148,39 +151,37 @@ class Gates:
         closed: list[QueuedPodInfo] = []
         gated: QueuedPodInfo | None = None
         answers: Answers = {}
-        last: _Closed | None = None
         pods, late = entity.pods(), answered.late
         if late:
             pods = sorted(pods, key=lambda info: late.index(info.uid) if info.uid in late else -1)
+        # The hundredth member of a group must not cost a call for each of the ninety-nine before it.
+        asked = _Asked()
+        if isinstance(entity, QueuedGroupInfo) and answered is UNANSWERED:
+            pods = self._ask_kinds(entity, asked, open_ones, answers)
         for info in pods:
             if late and info.uid == late[0]:
                 if gated is not None:
                     break
                 late = late[1:]
-            # The hundredth member of a group must not cost a call for each of the ninety-nine before it.
-            if last is not None and last.keeps(info):
-                last.repeats += 1
-                closed.append(info)
-                gated = info
-                continue
-            question = status = None
+            question: GateQuestion | None = None
             if not answered.closed or info.uid not in answered.closed:
-                answer = self._run(info, entity, answered, open_ones, answers)
-                entity.changed(info)
-                question, status = (answer, None) if isinstance(answer, GateQuestion) else (None, answer)
+                if info.uid in asked.answers:
+                    answer = asked.answers[info.uid]
+                else:
+                    answer = self._run(info, entity, answered, open_ones, answers)
+                    entity.changed(info)
+                question = answer if isinstance(answer, GateQuestion) else None
             if question is not None:
                 questions.append(question)
             elif info.gating_plugin:
                 closed.append(info)
-                if status is not None and entity.is_group and answered is UNANSWERED:
-                    self._tell_repeats(last)
-                    last = self._closed(info, status)
             # The last closed gate counts; one that has not answered counts only without a closed one.
-            if info.gating_plugin and (question is None or not closed):
+            if info.gating_plugin and (question is None or not (closed or asked.standing)):
                 gated = info
                 if self._seams.rules.judges_group_trees:
                     break
-        self._tell_repeats(last)
+        if asked.standing:
+            gated = asked.last_closed(gated)
         if gated is None:
             if entity.gating_plugin:
                 entity.ungate()
@@ -189,10 +190,34 @@ class Gates:
             entity.gate_as(gated)
         if questions:
             missed = dict(answered.missed)
-            uids = frozenset([info.uid for info in closed])
+            uids = frozenset([*(info.uid for info in closed), *asked.uids()])
             known = Answered(answered.passed.union(open_ones), uids, late, missed)
             self._open(OpenMove(entity, strategy, label, known), questions)
         return False
+
+    def _ask_kinds(
+        self, group: QueuedGroupInfo, asked: _Asked, open_ones: list[tuple[str, str]], answers: Answers
+    ) -> Sequence[QueuedPodInfo]:
+        """Ask one member of each kind whose gate is closed. Return the members outside the kinds whose gate
+        stays closed, in order. The arguments are those of `_run`.
+        """
+        if self._seams.rules.judges_group_trees:
+            return group.pods()  # the first closed gate ends the calls
+        kinds = group.kinds(self._seams.profiles)
+        for members in [members for members in kinds.gated() if len(members) > 1]:
+            first = next(iter(members.values()))
+            answer = self._run(first, group, UNANSWERED, open_ones, answers)
+            group.changed(first)
+            if not isinstance(answer, Status) or kinds.alike(first) is not members:
+                asked.answers[first.uid] = answer
+                continue
+            asked.standing.append(members)
+            others, profile = len(members) - 1, first.pod.scheduler_name
+            self._seams.observer.pod_rejected(first.gating_plugin, profile, others)
+            self._seams.observer.gates_ran(profile, answer.code, 0.0, others)
+        if not asked.standing:
+            return group.pods()
+        return sorted(kinds.outside(asked.standing), key=member_order)
 
     def _run(
         self,
@@ -372,23 +397,6 @@ class Gates:
     def _tell(self, info: QueuedPodInfo, code: Code, started_s: float) -> None:
         took_s = instant_s() - started_s
         self._seams.observer.gates_ran(info.pod.scheduler_name, code, took_s)
-
-    def _closed(self, info: QueuedPodInfo, status: Status) -> _Closed | None:
-        """Return the closed gate of a member; None if its plugin does not say which members are alike."""
-        profile, plugin = info.pod.scheduler_name, info.gating_plugin
-        sign = self._seams.profiles[profile].signs.get(plugin)
-        if sign is None:
-            return None
-        signature = info.signed_by(sign)
-        return _Closed(profile, plugin, info.gating_message, status.code, sign, signature, instant_s())
-
-    def _tell_repeats(self, closed: _Closed | None) -> None:
-        """Report the members that a closed gate kept as they were."""
-        if closed is None or not closed.repeats:
-            return
-        took_s = (instant_s() - closed.since_s) / closed.repeats
-        self._seams.observer.pod_rejected(closed.plugin, closed.profile, closed.repeats)
-        self._seams.observer.gates_ran(closed.profile, closed.code, took_s, closed.repeats)
 
     def _close(self, info: QueuedPodInfo, plugin: str, message: str) -> None:
         info.gating_plugin, info.gating_message = plugin, message

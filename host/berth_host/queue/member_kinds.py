@@ -1,4 +1,4 @@
-"""`MemberKinds`: the members of a queued group by what decides an event's effect on them.
+"""`MemberKinds`: the members of a queued group by what decides an event's effect on them, and their gates.
 
 One member is judged for all of its kind, so that a gang of thousands costs an event no more than one of ten.
 Made when the group is judged first; `QueuedGroupInfo` tells it of each member that changes.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import NamedTuple
+
+from berth_sdk.pod import Pod
 
 from berth_host.queue.interfaces import QueueProfile
 from berth_host.queue.queued_pod import QueuedPodInfo
@@ -22,6 +24,7 @@ class _Kind(NamedTuple):
     rejected_by: frozenset[str]
     pending_on: frozenset[str]
     gating_plugin: str
+    gating_message: str
     signed: tuple[Hashable, ...]
 
 
@@ -30,25 +33,50 @@ class MemberKinds:
 
     def __init__(self, profiles: Mapping[str, QueueProfile]) -> None:
         self._profiles = profiles
-        self._kind_of: dict[str, _Kind] = {}
+        self._kind_of: dict[str, tuple[_Kind, Pod]] = {}
+        """By uid: the kind, and the version of the pod that has it."""
         self._members: dict[_Kind, dict[str, QueuedPodInfo]] = {}
 
     def put(self, info: QueuedPodInfo) -> None:
         """Add a member, or find its kind again after a change."""
-        uid, kind = info.uid, self._of(info)
-        if self._kind_of.get(uid) != kind:
+        uid, known = info.uid, self._kind_of.get(info.uid)
+        if (
+            known is not None
+            and known[1] is info.pod
+            and _is_still(known[0], info)
+            and self._members[known[0]][uid] is info
+        ):
+            return
+        kind = self._of(info)
+        if known is None or known[0] != kind:
             self.remove(uid)
-            self._kind_of[uid] = kind
+        self._kind_of[uid] = kind, info.pod
         self._members.setdefault(kind, {})[uid] = info
 
     def remove(self, uid: str) -> None:
         """Remove a member, if it is here."""
-        kind = self._kind_of.pop(uid, None)
-        if kind is not None:
-            members = self._members[kind]
+        known = self._kind_of.pop(uid, None)
+        if known is not None:
+            members = self._members[known[0]]
             del members[uid]
             if not members:
-                del self._members[kind]
+                del self._members[known[0]]
+
+    def alike(self, info: QueuedPodInfo) -> Mapping[str, QueuedPodInfo]:
+        """Return the members of the kind of this one, by uid; a live view."""
+        return self._members[self._kind_of[info.uid][0]]
+
+    def gated(self) -> Iterator[Mapping[str, QueuedPodInfo]]:
+        """Yield the members of each kind with a closed gate, by uid; live views."""
+        for kind, members in self._members.items():
+            if kind.gating_plugin in kind.rejected_by:
+                yield members
+
+    def outside(self, kinds: Collection[Mapping[str, QueuedPodInfo]]) -> list[QueuedPodInfo]:
+        """Return the members of no kind in `kinds` (from `gated`)."""
+        left_out = {id(members) for members in kinds}
+        others = [members for members in self._members.values() if id(members) not in left_out]
+        return [info for members in others for info in members.values()]
 
     def one_of_each(self, apart: Collection[str] = ()) -> Iterator[QueuedPodInfo]:
         """Yield a member of each kind. `apart`: uids of members that are yielded and stand for nobody."""
@@ -61,7 +89,8 @@ class MemberKinds:
     def _of(self, info: QueuedPodInfo) -> _Kind:
         rejected_by, pending_on = frozenset(info.unschedulable_plugins), frozenset(info.pending_plugins)
         name = info.pod.scheduler_name
-        return _Kind(name, rejected_by, pending_on, info.gating_plugin, self._signed(info))
+        signed = self._signed(info)
+        return _Kind(name, rejected_by, pending_on, info.gating_plugin, info.gating_message, signed)
 
     def _signed(self, info: QueuedPodInfo) -> tuple[Hashable, ...]:
         profile, plugins = self._profiles.get(info.pod.scheduler_name), info.rejecting
@@ -74,3 +103,13 @@ class MemberKinds:
         except Exception:  # noqa: BLE001  # without a signature the member is judged by itself
             return (info.uid,)
         return signed
+
+
+def _is_still(kind: _Kind, info: QueuedPodInfo) -> bool:
+    """Return True if a member, whose pod is the same, has its kind yet."""
+    return (
+        kind.gating_plugin == info.gating_plugin
+        and kind.gating_message == info.gating_message
+        and kind.rejected_by == info.unschedulable_plugins
+        and kind.pending_on == info.pending_plugins
+    )

@@ -120,6 +120,12 @@ class PluginClient(GroupClient):
         """The in-process plugin itself, which the queue calls synchronously; None for a served plugin."""
         return self._local.runtime if self._local is not None else None
 
+    def answers_at(self, point: ExtensionPoint) -> bool:
+        """Return False for an in-process plugin that is configured at a point for which its class has no
+        method, as DefaultPreemption at Reserve since 1.38.
+        """
+        return self.is_served or point in self.descriptor.points
+
     @property
     def follows(self) -> Follows | None:
         """Return the inputs of the plugin's answers that the host may keep; None: it may keep none.

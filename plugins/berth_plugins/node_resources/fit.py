@@ -243,6 +243,18 @@ class NodeResourcesFit(Plugin):
         never: NDArray[np.bool_] = np.logical_or.reduce(lacking & (allocatable < demand.column), axis=0)
         return demand.grouped(full, lacking, never)
 
+    def count_copies(self, pod: Pod, nodes: NodeTable) -> NDArray[np.int64] | None:
+        """Return int64[n]: how many pods with these requests each node takes, where the first one passes
+        Filter. None where devices may take the place of a resource.
+        """
+        demand = self._demand(pod)
+        if demand.served:
+            return None
+        copies = nodes.allocatable("pods") - nodes.pod_count
+        for name, amount in demand.amounts:
+            copies = np.minimum(copies, (nodes.allocatable(name) - nodes.requested(name)) // amount)
+        return copies
+
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeTable) -> Status:
         """Store the requests that the strategy adds for this pod. Never skips."""
         state.write(_SCORED, self._scored(pod))
