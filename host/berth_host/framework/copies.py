@@ -2,8 +2,8 @@
 
 A plugin says so by a method `count_copies(pod, nodes)` beside Filter. The method returns int64[n]: how many
 equal pods could follow each other onto each node by this plugin, where the first one passes Filter. It
-returns None if the plugin cannot tell. Where the verdicts of a plugin follow from Node objects alone, all equal pods
-pass.
+returns None if the plugin cannot tell. Where the verdicts of a plugin follow from Node objects alone, all
+equal pods pass.
 """
 
 from __future__ import annotations
