@@ -5,8 +5,8 @@ Served by `berth-sdk serve berth_bench.own.emptier_racks:EmptierRacks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.extension_points import DependsOn, NodeColumn, NodeLabel, Plugin
@@ -24,6 +24,8 @@ class EmptierRacks(Plugin):
     depends_on: DependsOn | None = DependsOn.ROW
     sign_fields: Sequence[PodField] | None = ()
     reads: Sequence[NodeColumn | NodeLabel] | None = (NodeColumn.POD_COUNT,)
+    # One that a busy machine keeps: a late answer counts as none, and the workload measures another thing.
+    deadlines: ClassVar[Mapping[str, float]] = {"placementScore": 10.0}
 
     def placement_score(
         self, state: CycleState, group: GroupView, placement: Placement, assignments: Sequence[Assignment]
