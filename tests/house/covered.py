@@ -19,6 +19,7 @@ COVERED: Final[dict[str, dict[str, str]]] = {
         "berth_host.attach.state": "host/attach/test_attached_instance.py",
         "berth_host.cache.generations": "host/cache/test_objects.py",
         "berth_host.cache.node_info": "host/cache/test_cache.py",
+        "berth_host.framework.copies": "host/groups/test_room_by_columns.py",
         "berth_host.framework.binding": "host/framework/test_framework.py",
         "berth_host.framework.filtering": "host/framework/test_framework.py",
         "berth_host.framework.scoring": "host/framework/kept/test_keep_answers.py",
