@@ -1,6 +1,6 @@
 #!/bin/sh
 # Generates the Go code of the contract (plugin/v1, which git ignores) and builds the plugins into the folder $1, or bin.
-# `build.sh FOLDER NAME` builds the plugin NAME only.
+# `build.sh FOLDER NAME` builds the plugin NAME only; several names are one argument.
 # Needs Go, and a protoc: PROTOC names one; without it, that of Python's grpcio-tools. After the first run, which
 # downloads the modules of go.sum, no network is needed.
 set -eu

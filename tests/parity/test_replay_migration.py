@@ -77,7 +77,7 @@ def test_refused_input_that_the_recording_accepts_goes_red_and_the_other_way_rou
 
 
 def test_a_broken_migration_goes_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = RECORDS["wild-trimaran-registered"]
+    record = RECORDS["wild-networktopology-registered"]  # of plugins that are not installed
     with monkeypatch.context() as patch:
         patch.setattr("berth_host.cli.migration.leave_out", lambda root, _: (root, ()))
         assert RECORDINGS.problem(record) is not None

@@ -69,6 +69,7 @@ _SERVED: Final = (
         "DeclaredByNode/5000Nodes",
         "DeclaredByRow/5000Nodes",
         "DeclaredInGo/5000Nodes",
+        "RemoteInGo/5000Nodes",
     ),
 )
 

@@ -114,15 +114,15 @@ class FaultyCluster:
         faults: Faults = HARMLESS,
         note: Note | None = None,
         note_event: NoteEvent | None = None,
-        before_events: Callable[[], None] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
         """Wrap `inner`. `note_event`: called with pod, reason and text of each event about a pod.
-        `before_events`: called before each event that is handed over, while no code of the host runs.
+        `look`: called before and after each event that is handed over, while no code of the host runs.
         """
         self._inner = inner
         self._note = note
         self._note_event = note_event
-        self._before_events = before_events
+        self._look = look or (lambda: None)
         self._clock = clock
         self._random = random.Random(seed)
         self._handler: WatchHandler | None = None
@@ -408,6 +408,7 @@ class FaultyCluster:
 
     def _turn(self) -> None:
         self._turn_is_due = False
+        is_first = True
         try:
             for _ in range(self._random.randint(0, 4) if self.faults.turns else 20):
                 if not self._waiting or not self._dead.is_set() or self._handler is None:
@@ -417,9 +418,11 @@ class FaultyCluster:
                 event = events.popleft()
                 if not events:
                     del self._waiting[kind]
-                if self._before_events is not None:
-                    self._before_events()
+                if is_first:
+                    self._look()
+                    is_first = False
                 self._handler(event)
+                self._look()
         finally:
             self._plan_turn()
             if not self._waiting:

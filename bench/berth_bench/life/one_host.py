@@ -51,7 +51,7 @@ class OneHost:
         self._configuration = configuration(None)
         self._changing = asyncio.Lock()
         self._options = options
-        self._own_view = OwnView()
+        self._own_view = OwnView(stage.clocks.monotonic_s)
         self._broken = ""
         self._port, self.host, self._ledgers = self._new_host()
         self._changes: list[asyncio.Future[None]] = []
@@ -179,7 +179,7 @@ class OneHost:
             self._weights.faults,
             note=self._laws.note,
             note_event=self._laws.note_event,
-            before_events=self._look,
+            look=self._look,
         )
         options, ledgers = self._options(clocks, _NAME)
         return port, Host(self._configuration, port, options), ledgers

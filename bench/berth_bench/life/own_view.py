@@ -1,12 +1,12 @@
 """`OwnView`: the laws of what a host knows at one moment: its queue must agree with its cache.
 
 A host hears of a change late, so a law that compares the host with the API server has to wait. What the host
-knows agrees at once: the change that makes room for a pod moves the pod in the same turn of the loop.
+knows agrees a second later: the change that makes room for a pod moves the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ from berth_sdk.pod import Pod
 from berth_bench.life.guard import forbids
 from berth_bench.life.plugins import KEEPER
 
+STILL_S: Final = 1.0
+"""Seconds for which a pod must have waited for room that the host knows of."""
 _LIMITING: Final = (
     "spec.topologySpreadConstraints",
     "spec.affinity.nodeAffinity",
@@ -52,12 +54,15 @@ class _Room:
 class OwnView:
     """The laws, checked between the callbacks of one host."""
 
-    def __init__(self) -> None:
-        self._looks = 0
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._looks = 1
         self._wanted: dict[str, _Wanted | None] = {}
         """By uid of each pod that is judged now; None for a pod that needs more than room."""
         self._waits_since: dict[tuple[str, int], int] = {}
         """By uid and attempts of each pod that is judged: the first look at which it was."""
+        self._fits_since_s: dict[tuple[str, int], float] = {}
+        """By uid and attempts of each pod for which there is room: when the first look found the room."""
         self._nominated: dict[str, int] = {}
         """By node: the last look at which a pod was nominated to it."""
 
@@ -77,14 +82,19 @@ class OwnView:
         self._looks += 1
         self._nominated |= dict.fromkeys(host.queue.nominated_pods(), self._looks)
         before, self._waits_since = self._waits_since, {}
+        fitted_s, self._fits_since_s = self._fits_since_s, {}
+        now_s = self._now_s()
         room: Sequence[_Room] | None = None
         for info, wanted in self._judged(host):
             attempt = info.uid, info.attempts
             since = self._waits_since[attempt] = before.get(attempt, self._looks)
             room = _rooms(host) if room is None else room
             for one in room:
-                if one.fits(wanted) and self._nominated.get(one.name, 0) < since:
-                    yield f"{info.key} ({wanted.milli_cpu}m, {one.name} has {one.milli_cpu}m)"
+                # The pod was tried between this look and the one before `since`.
+                if one.fits(wanted) and self._nominated.get(one.name, 0) < since - 1:
+                    since_s = self._fits_since_s[attempt] = fitted_s.get(attempt, now_s)
+                    if now_s - since_s >= STILL_S:
+                        yield f"{info.key} ({wanted.milli_cpu}m, {one.name} has {one.milli_cpu}m)"
                     break
 
     def _judged(self, host: Host) -> Iterator[tuple[QueuedPodInfo, _Wanted]]:

@@ -30,6 +30,8 @@ ZONE: Final = "topology.kubernetes.io/zone"
 PRIORITIES: Final = {"low": 0, "middle": 100, "high": 1000}
 _CPUS_MILLI: Final = (100, 250, 500, 1000, 2000)
 _NODE_CPUS: Final = (2, 4, 8)
+_TIERS: Final = ("front", "middle", "back")
+"""A label of pods, by which a budget protects the pods of many bursts."""
 _GROUPS: Final = "scheduling.k8s.io/podgroups"
 _QUOTA: Final = "life"
 _MOST_NODES: Final = 20
@@ -117,6 +119,14 @@ class World:
             )
         self.storage.begin()
         self.devices.begin()
+        self._add_nodes()
+
+    def begin_again(self, chance: random.Random) -> None:
+        """Begin anew after `delete_everything`, with the names of the first begin."""
+        self._chance, self._count = chance, 0
+        self._add_nodes()
+
+    def _add_nodes(self) -> None:
         for _ in range(self._weights.nodes):
             self._add_node(self._chance)
 
@@ -233,6 +243,7 @@ class World:
         cpu_milli = chance.choice(_CPUS_MILLI)
         names = [self._name("pod") for _ in range(count)]
         app = self._name("app")
+        labels = {"app": app, "tier": chance.choice(_TIERS)}
         more = self._drawn_spec(chance, app)
         claims: dict[str, dict[str, Any]] = {}
         drawn = chance.random()
@@ -245,7 +256,7 @@ class World:
             more = {"priorityClassName": more["priorityClassName"]}
         for name in names:
             made = objects.pod(name, f"{cpu_milli}m", **more, **claims.get(name, {}))
-            made["metadata"]["labels"] = {"app": app}
+            made["metadata"]["labels"] = dict(labels)
             self._create_pod(made)
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.expovariate(1.0))
@@ -285,24 +296,25 @@ class World:
             self._delete_pod(pod.ref.name)
 
     async def _budget_comes(self, chance: random.Random) -> None:
-        """Protect the pods of an app with a budget, or delete a budget."""
+        """Protect the pods of an app or of a tier with a budget; delete a budget where there are many."""
         budgets = self._server.list("policy/poddisruptionbudgets")
         pods = [pod for pod in self._server.list("pods") if pod.get("metadata.labels.app")]
         if len(budgets) >= _MOST_BUDGETS:
             self._delete("policy/poddisruptionbudgets", chance.choice(budgets).ref)
         if not pods:
             return
-        app = chance.choice(pods).get("metadata.labels.app")
+        label = chance.choice(("app", "tier"))
+        selected = {label: chance.choice(pods).get(f"metadata.labels.{label}")}
         name = self._name("budget")
         self._create(
             {
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
                 "metadata": {"name": name, "namespace": "default"},
-                "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": selected}},
             }
         )
-        status = {"status": {"disruptionsAllowed": chance.randint(0, 2), "observedGeneration": 1}}
+        status = {"status": {"disruptionsAllowed": chance.choice((0, 0, 1, 2)), "observedGeneration": 1}}
         ref = ObjectRef(name=name, namespace="default")
         self._server.patch("policy/poddisruptionbudgets", ref, status, subresource="status")
 

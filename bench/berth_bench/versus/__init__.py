@@ -4,7 +4,7 @@
   workloads.py           the pods, and their contenders. Start here
   contenders.py          a scheduler, its configuration, and the process beside it
   label_rank.py          the plugins: Filter and Score by two labels
-  go_plugin.py           a plugin in Go, by the contract alone: builds it
+  go_plugin.py           the plugins in Go, by the contract alone: builds them
   extender.py            the same work as an HTTP extender of kube-scheduler: builds and starts it
   yard.py                one turn: an API server, nodes, one scheduler, and the measurements
   figures.py             medians and ratios of turns; the shape of `-o json`

@@ -83,7 +83,6 @@ def versus(
     # Not at the top: the scheduler's own process imports this module too.
     from berth_bench.rendering.versus import comparisons_text
     from berth_bench.versus import extender, go_plugin, real_servers, workloads
-    from berth_bench.versus.contenders import Beside
 
     try:
         chosen = [one.resized(nodes, pods, running) for one in workloads.chosen(names)]
@@ -103,9 +102,10 @@ def versus(
             extender.build()
         except extender.ExtenderError as err:
             fail(str(err))
-    if any(contender.beside is Beside.GO_PLUGIN for one in chosen for contender in one.contenders):
+    in_go = [contender.go_plugin for one in chosen for contender in one.contenders if contender.go_plugin]
+    if in_go:
         try:
-            go_plugin.build()
+            go_plugin.build(in_go)
         except go_plugin.GoPluginError as err:
             fail(str(err))
     size: list[tuple[str, int | str | None]] = [("--nodes", nodes), ("--pods", pods), ("--running", running)]

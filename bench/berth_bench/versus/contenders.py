@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from berth_bench.versus import go_plugin
-from berth_bench.versus.extender import clone
+from berth_bench.versus.go_plugin import DECLARED, UNDECLARED, GoPlugin
 from berth_bench.versus.label_rank import LabelRank, NodeRank, RowRank
 
 UNLIMITED: Final = {"qps": "100000", "burst": "100000"}
@@ -34,7 +33,7 @@ class Beside(Enum):
     PLUGIN = 1
     """`Contender.plugin`, which the host starts as a child."""
     GO_PLUGIN = 4
-    """The plugin in Go (`go_plugin`), which the host starts as a child."""
+    """`Contender.go_plugin`, which the host starts as a child."""
     NODE_CACHING_EXTENDER = 2
     """An extender that has cached the nodes, and receives their names."""
     EXTENDER = 3
@@ -48,7 +47,8 @@ class Contender:
     """A scheduler that takes turns with others. `percentage`: percentageOfNodesToScore.
 
     `plugin`: the class that filters and scores, for a contender with a plugin in Python; None: it has none.
-    Without `Beside.PLUGIN` the class runs in the scheduler's process. `varies`: the extender ranks the nodes
+    Without `Beside.PLUGIN` the class runs in the scheduler's process. `go_plugin`: that of a contender with a
+    plugin in Go. `varies`: the extender ranks the nodes
     in another way for each pod. `flags`: further flags. `python`: of berth and of the plugin beside it; "":
     this process's.
     """
@@ -58,6 +58,7 @@ class Contender:
     percentage: int
     beside: Beside = Beside.NOTHING
     plugin: type[LabelRank] | None = None
+    go_plugin: GoPlugin | None = None
     varies: bool = False
     flags: tuple[str, ...] = ()
     python: str = ""
@@ -74,8 +75,8 @@ class Contender:
     @property
     def plugin_name(self) -> str:
         """The name of the plugin; empty for a contender without one."""
-        if self.beside is Beside.GO_PLUGIN:
-            return go_plugin.NAME
+        if self.go_plugin is not None:
+            return self.go_plugin.name
         return "" if self.plugin is None else self.plugin.__name__
 
     def configuration(self, extender_url: str = "") -> str:
@@ -111,9 +112,9 @@ class Contender:
             return ""
         # Required, because a run without the plugin would be faster for the wrong reason.
         plugin: dict[str, Any] = {"name": self.plugin_name, "required": True}
-        if self.plugin is None:
-            plugin["command"] = [str((clone() / go_plugin.PROGRAM).absolute())]
-        else:
+        if self.go_plugin is not None:
+            plugin["command"] = [str(self.go_plugin.program)]
+        elif self.plugin is not None:
             cls = f"{self.plugin.__module__}:{self.plugin.__qualname__}"
             if self.beside is Beside.PLUGIN:
                 plugin["command"] = [self.python or sys.executable, "-m", "berth_sdk", "serve", cls]
@@ -135,8 +136,13 @@ BERTH_BY_NODE_INSIDE: Final = replace(BERTH_BY_NODE, name="berth, by node in pro
 BERTH_BY_ROW: Final = replace(BERTH_PLUGIN, name="berth, plugin by row", plugin=RowRank)
 BERTH_BY_ROW_INSIDE: Final = replace(BERTH_BY_ROW, name="berth, by row in process", beside=Beside.NOTHING)
 BERTH_GO: Final = Contender(
-    name="berth, Go plugin by node", is_berth=True, percentage=_ALL_NODES, beside=Beside.GO_PLUGIN
+    name="berth, Go plugin",
+    is_berth=True,
+    percentage=_ALL_NODES,
+    beside=Beside.GO_PLUGIN,
+    go_plugin=UNDECLARED,
 )
+BERTH_GO_BY_NODE: Final = replace(BERTH_GO, name="berth, Go plugin by node", go_plugin=DECLARED)
 BERTH_CACHING: Final = Contender(
     name="berth, caching extender", is_berth=True, percentage=_ALL_NODES, beside=Beside.NODE_CACHING_EXTENDER
 )

@@ -1,6 +1,6 @@
-"""The plugin in Go for `berth bench versus`: `declared` of `examples/go`, built on demand.
+"""The plugins in Go for `berth bench versus`: two of `examples/go`, built on demand.
 
-The host starts it as a child. It needs a clone of berth, Go, and grpcio-tools. Called by the command.
+The host starts one as a child. It needs a clone of berth, Go, and grpcio-tools. Called by the command.
 """
 
 from __future__ import annotations
@@ -10,18 +10,36 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from berth_bench.versus.extender import clone
 
-NAME: Final = "NameRank"
 MODULE: Final = Path("examples/go")
 """The Go module, relative to the root of a clone."""
-PLUGIN: Final = "declared"
-"""The folder of the plugin in the module, and the name of its program."""
-PROGRAM: Final = Path(".cache/versus") / PLUGIN
-"""The program, relative to the root of a clone."""
+_PROGRAMS: Final = Path(".cache/versus")
+"""The folder of the programs, relative to the root of a clone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoPlugin:
+    """One plugin. `folder`: in the module; its program has the same name."""
+
+    name: str
+    folder: str
+
+    @property
+    def program(self) -> Path:
+        """The program, in the clone that holds the working directory."""
+        return (clone() / _PROGRAMS / self.folder).absolute()
+
+
+DECLARED: Final = GoPlugin(name="NameRank", folder="declared")
+"""Names of nodes; the host keeps its answers."""
+UNDECLARED: Final = GoPlugin(name="FreeCpu", folder="bitmaps")
+"""A copy of the nodes; the host asks it about every pod."""
 
 
 class GoPluginError(RuntimeError):
@@ -43,17 +61,21 @@ def missing() -> str:
     return ""
 
 
-def build() -> None:
-    """Build the plugin. Raises GoPluginError."""
+def build(plugins: Iterable[GoPlugin]) -> None:
+    """Build some plugins. Raises GoPluginError."""
     if problem := missing():
         raise GoPluginError(problem)
     root = clone()
     done = subprocess.run(
-        [str(root / MODULE / "build.sh"), str((root / PROGRAM).parent.absolute()), PLUGIN],
+        [
+            str(root / MODULE / "build.sh"),
+            str((root / _PROGRAMS).absolute()),
+            " ".join(sorted({plugin.folder for plugin in plugins})),
+        ],
         env={**os.environ, "PROTOC": f"{sys.executable} -m grpc_tools.protoc"},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise GoPluginError(f"the Go plugin cannot be built:\n{done.stderr.strip()}")
+        raise GoPluginError(f"a Go plugin cannot be built:\n{done.stderr.strip()}")

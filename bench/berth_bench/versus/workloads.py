@@ -166,7 +166,16 @@ WORKLOADS: Final = (
     Versus(
         name="DeclaredInGo/5000Nodes",
         nodes=5000,
-        contenders=(contenders.BERTH_GO, contenders.BERTH_BY_NODE_INSIDE, contenders.KUBE_SCHEDULER),
+        contenders=(
+            contenders.BERTH_GO_BY_NODE,
+            contenders.BERTH_BY_NODE_INSIDE,
+            contenders.KUBE_SCHEDULER,
+        ),
+    ),
+    Versus(
+        name="RemoteInGo/5000Nodes",
+        nodes=5000,
+        contenders=(contenders.BERTH_GO, contenders.KUBE_SCHEDULER),
     ),
     Versus(
         name="RemotePlugin/1000NodesSent",

@@ -1,5 +1,6 @@
 // FreeCpu keeps pods off nodes without enough free cpu, and prefers the nodes with most of it. It is in SNAPSHOT mode: it
-// keeps a copy of the nodes, gets sets of nodes as bitmaps, and answers with bitmaps.
+// keeps a copy of the nodes, gets sets of nodes as bitmaps, and answers with bitmaps. It declares nothing of what its
+// answers follow from, so the host asks it about every pod.
 package main
 
 import (
@@ -56,6 +57,7 @@ func (f *freeCpu) end(ended []*pb.CycleEnd) {
 
 var verdict = &pb.PluginStatus{Code: pb.PluginStatus_CODE_UNSCHEDULABLE, Reasons: []string{"not enough free cpu"}}
 
+// Filter answers the scores too, which saves the call of Score.
 func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.FilterResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,12 +66,14 @@ func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filt
 	if reply.Missing != nil {
 		return answer, nil
 	}
+	chosen := f.table.chosen(request.Candidates)
 	var full []int
-	for _, index := range f.table.chosen(request.Candidates) {
+	for _, index := range chosen {
 		if f.table.nodes[index].free() < cpu {
 			full = append(full, index)
 		}
 	}
+	answer.EarlyScores = f.scores(chosen, cpu)
 	if full != nil {
 		set := &pb.NodeSet{Bitmap: bitmapOf(full)}
 		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{{Status: verdict, Nodes: set}}}
@@ -112,11 +116,16 @@ func (f *freeCpu) Score(_ context.Context, request *pb.ScoreRequest) (*pb.ScoreR
 	if reply.Missing != nil {
 		return answer, nil
 	}
-	answer.Scores = &pb.Scores{}
-	for _, index := range f.table.chosen(request.Candidates) {
-		answer.Scores.Dense = append(answer.Scores.Dense, max(0, f.table.nodes[index].free()-cpu))
-	}
+	answer.Scores = f.scores(f.table.chosen(request.Candidates), cpu)
 	return answer, nil
+}
+
+func (f *freeCpu) scores(chosen []int, cpu int64) *pb.Scores {
+	found := make([]int64, len(chosen))
+	for i, index := range chosen {
+		found[i] = max(0, f.table.nodes[index].free()-cpu)
+	}
+	return &pb.Scores{Dense: found}
 }
 
 func (f *freeCpu) EndCycles(_ context.Context, request *pb.EndCyclesRequest) (*pb.EndCyclesResponse, error) {

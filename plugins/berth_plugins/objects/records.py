@@ -7,7 +7,7 @@ the first read, and again when another object takes its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from berth_sdk.handle import Handle, ObjectReader
 from berth_sdk.kube_object import KubeObject
@@ -16,6 +16,8 @@ from berth_sdk.slices import Work, at_once
 R = TypeVar("R")
 Key = tuple[str, str]
 """(namespace, name)."""
+SPARE_RECORDS: Final = 64
+"""The number of records that are kept beside twice those of objects that exist."""
 
 
 class Late(Generic[R]):
@@ -62,6 +64,13 @@ class Records(Generic[R]):
         self._read = read
         self._reader: ObjectReader | None = None
         self._known: dict[Key, tuple[KubeObject, R]] = {}
+        self._most = SPARE_RECORDS
+        """The number of records at which those of objects that are gone are dropped."""
+
+    @property
+    def kept_count(self) -> int:
+        """The number of records that are kept."""
+        return len(self._known)
 
     @property
     def reader(self) -> ObjectReader:
@@ -80,7 +89,15 @@ class Records(Generic[R]):
         known = self._known.get(key)
         if known is None or known[0] is not item:
             known = self._known[key] = (item, self._read(item))
+            if len(self._known) > self._most:
+                self._drop_stale()
         return known[1]
+
+    def _drop_stale(self) -> None:
+        """Drop the records of objects that have changed or are gone: nobody may ask about them again."""
+        get = self.reader.get
+        kept = {key: known for key, known in self._known.items() if get(key[1], key[0]) is known[0]}
+        self._known, self._most = kept, 2 * len(kept) + SPARE_RECORDS
 
     def follow(self) -> Follower:
         """Return a follower of the changed objects."""

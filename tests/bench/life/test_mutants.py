@@ -12,6 +12,9 @@ from berth_host import log
 from support.life_mutants import ALL, KNOWN, NEW
 
 ENOUGH_LIVES = 60
+FEW_LIVES = 10
+LEAST_FOUND = 4
+"""Of ten drawn mutants, those that FEW_LIVES must find: on average they find seven or eight."""
 
 
 @pytest.fixture
@@ -49,13 +52,32 @@ def test_seed_draws_ten_mutants(script: ModuleType) -> None:
     assert set().union(*(script.drawn(seed) for seed in range(40))) == set(ALL)
 
 
+def test_commit_draws_the_same_mutants_each_time(
+    script: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(script, "first_broken", lambda mutant, lives: tried.append(mutant.__doc__))
+    for _ in range(2):
+        assert script.main(["--draw", "4"]) == 1
+    seed = script.seed_of_commit()
+    assert capsys.readouterr().out.count(f"seed {seed} draws 4 of 40 mutants") == 2
+    assert tried == [one.__doc__ for one in script.drawn(seed, 4).values()] * 2
+
+
 def test_mutant_that_breaks_no_law_is_reported(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not script.run({"harmless": lambda patch: None}, 1)
+    assert script.run({"harmless": lambda patch: None}, 1) == 0
     assert "harmless" in (said := capsys.readouterr().out)
     assert "none of 1" in said
     assert "1 mutants, 0 found" in said
+
+
+@pytest.mark.long
+def test_lives_find_most_of_ten_mutants_that_the_commit_draws(script: ModuleType) -> None:
+    seed = script.seed_of_commit()
+    print(f"seed {seed}")
+    assert script.run(script.drawn(seed), FEW_LIVES) >= LEAST_FOUND, f"mutants.py --seed {seed}"
 
 
 @pytest.mark.long

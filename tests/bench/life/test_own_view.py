@@ -1,11 +1,11 @@
-"""What a host knows agrees at once: no pod waits for room that it knows of, none is queued and bound."""
+"""What a host knows agrees: no pod waits for room that it knows of, none is queued and bound."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from berth_bench.life.own_view import OwnView
+from berth_bench.life.own_view import STILL_S, OwnView
 from berth_bench.versus.objects import node, pod
 from berth_host.cluster.handlers import EventHandlers
 from berth_host.queue.moves import Moves
@@ -36,7 +36,8 @@ def no_event_moves(patch: pytest.MonkeyPatch) -> None:
 async def test_pod_that_no_event_moved_is_found(
     limits: dict[str, Any], is_found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = OwnView()
+    clock = [0.0]
+    view = OwnView(lambda: clock[0])
     async with World([node("n1", "1", **{ZONE: "a"}), pod("a", "900m", priority=10)]) as world:
         await world.settle()
         world.server.create(pod("b", "500m", **limits))
@@ -46,13 +47,16 @@ async def test_pod_that_no_event_moved_is_found(
         world.server.delete("pods", named("a"))
         await world.settle()
         found = "pods are unschedulable although the host knows of room: default/b (500m, n1 has 1000m)"
+        assert view.broken(world.host) == ""
+        clock[0] += STILL_S
         assert view.broken(world.host) == (found if is_found else "")
 
 
 async def test_room_of_a_nomination_may_be_free_before_an_event_tells_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    view = OwnView()
+    clock = [0.0]
+    view = OwnView(lambda: clock[0])
     async with World([node("n1", "1"), pod("a", "900m", priority=10)]) as world:
         await world.settle()
         world.server.create(pod("b", "500m"))
@@ -66,10 +70,34 @@ async def test_room_of_a_nomination_may_be_free_before_an_event_tells_of_it(
         world.server.delete("pods", named("a"))
         await world.settle()
         assert view.broken(world.host) == ""
+        clock[0] += STILL_S
+        assert view.broken(world.host) == ""
+
+
+async def test_nomination_of_the_look_before_the_attempt_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    view = OwnView(lambda: clock[0])
+    async with World([node("n1", "1"), pod("a", "900m", priority=10)]) as world:
+        await world.settle()
+        rival = Pod(name="rival", uid="rival", nominated_node="n1")
+        with monkeypatch.context() as patch:
+            patch.setattr(world.host.objects, "pod", lambda key: rival)
+            world.host.queue.nominate(rival, "n1")
+        assert view.broken(world.host) == ""
+        world.server.create(pod("b", "500m"))
+        await world.settle()
+        world.host.queue.delete_nomination(rival)
+        no_event_moves(monkeypatch)
+        world.server.delete("pods", named("a"))
+        await world.settle()
+        assert view.broken(world.host) == ""
+        clock[0] += STILL_S
+        assert view.broken(world.host) == ""
 
 
 async def test_pod_that_is_bound_and_stays_queued_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = OwnView()
+    clock = [0.0]
+    view = OwnView(lambda: clock[0])
     async with World([node("n1", "1")]) as world:
         world.server.create(pod("b", "2"))
         await world.settle()

@@ -18,6 +18,7 @@ ALL = (
     contenders.BERTH_BY_NODE,
     contenders.BERTH_BY_NODE_INSIDE,
     contenders.BERTH_GO,
+    contenders.BERTH_GO_BY_NODE,
     contenders.KUBE_SCHEDULER,
     contenders.KUBE_SCHEDULER_CACHING,
     contenders.KUBE_SCHEDULER_EXTENDER,
@@ -78,6 +79,7 @@ def test_plugin_is_required_and_enabled_at_filter_and_score() -> None:
         (contenders.BERTH_BY_ROW, "command"),
         (contenders.BERTH_BY_ROW_INSIDE, "in_process"),
         (contenders.BERTH_GO, "command"),
+        (contenders.BERTH_GO_BY_NODE, "command"),
     ],
     ids=lambda one: one if isinstance(one, str) else one.name,
 )

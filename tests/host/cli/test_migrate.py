@@ -272,7 +272,7 @@ def test_profile_without_a_plugin_that_it_needs_is_refused_if_nothing_was_left_o
 
 
 def test_list_says_what_stays_disabled_in_favour_of_a_plugin_that_is_left_out(run: Run) -> None:
-    score = {"enabled": [{"name": "TargetLoadPacking"}], "disabled": [{"name": "ImageLocality"}]}
+    score = {"enabled": [{"name": "Peaks"}], "disabled": [{"name": "ImageLocality"}]}
     everything = {"disabled": [{"name": "*"}]}
     old = of_version("v1", profiles=[{"plugins": {"score": score, "postFilter": everything}}])
     said = run("migrate", "-", stdin=yaml.safe_dump(old)).stderr

@@ -1,0 +1,1 @@
+"""What plugins read of objects."""
