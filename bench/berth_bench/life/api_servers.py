@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NoReturn
 
 import orjson
 from aiohttp import web
@@ -30,8 +30,6 @@ URL: Final = f"http://{ADDRESS[0]}:{ADDRESS[1]}"
 _LOG: Final = logging.Logger("api-servers", logging.CRITICAL)
 """Takes aiohttp's complaints about clients that are gone; `failure` has the others."""
 EVENTS: Final = "events"
-_NEVER_S: Final = 3600.0
-"""A request without an answer: its client gives up before."""
 _BEFORE: Final = {
     Fault.INTERNAL_BEFORE: (500, "InternalError", "drawn by the life"),
     Fault.CONFLICT: (409, "Conflict", "the object has been modified; please apply your changes to it again"),
@@ -91,6 +89,7 @@ class ApiServers:
         self._chance = chance
         self._note = note
         self._note_event = note_event
+        self._nothing_fails = asyncio.Event()
         self._servers = [
             web.Server(
                 self._answering(Handlers(server, history)),
@@ -123,7 +122,11 @@ class ApiServers:
         self.history.compact()
 
     def behave(self) -> None:
-        """Let nothing fail and nothing be late from now on."""
+        """Let nothing fail and nothing be late from now on.
+
+        Requests that have no answer are reset: a watch would wait longer for one than the laws do for rest.
+        """
+        self._nothing_fails.set()
         self.faults = replace(HARMLESS, turns=0)
         self._network.lateness = replace(self._network.lateness, delay_s=0.0, pieces=0.0)
         self.come_back()
@@ -159,11 +162,11 @@ class ApiServers:
         self._note("begun", arrived, fault)
         await self._dawdle()
         if fault is Fault.TIME_OUT_BEFORE:
-            await asyncio.sleep(_NEVER_S)
+            await self._hang(transport)
         if fault is Fault.UNAVAILABLE_BEFORE:
             if self._chance.random() < 0.5:
                 return _refusal(*_UNAVAILABLE)
-            transport.abort()
+            _reset(transport)
         if fault in _BEFORE:
             return _refusal(*_BEFORE[fault])
         self._note("done", arrived, fault)
@@ -172,9 +175,9 @@ class ApiServers:
         answer = await handlers.handle(request)  # type: ignore[arg-type]  # which reads no more than this has
         await self._dawdle()
         if fault is Fault.TIME_OUT_AFTER:
-            await asyncio.sleep(_NEVER_S)
+            await self._hang(transport)
         if fault is Fault.UNAVAILABLE_AFTER:
-            transport.abort()
+            _reset(transport)
         return _refusal(*_BEFORE[Fault.INTERNAL_BEFORE]) if fault is Fault.INTERNAL_AFTER else answer
 
     def _hear_event(self, call: str, path: str, body: bytes) -> None:
@@ -199,6 +202,11 @@ class ApiServers:
             return Fault.UNAVAILABLE_BEFORE
         return fault
 
+    async def _hang(self, transport: Transport) -> NoReturn:
+        """Answer nothing; reset the connection once nothing fails any more. Raises ConnectionResetError."""
+        await self._nothing_fails.wait()
+        _reset(transport)
+
     async def _dawdle(self) -> None:
         if self.faults.delay_s:
             await asyncio.sleep(self._chance.uniform(0.0, self.faults.delay_s))
@@ -217,6 +225,11 @@ def _arrived(request: web.BaseRequest, transport: Transport, body: bytes) -> Arr
     if target.subresource == "binding":
         call, node = "bind", orjson.loads(body)["target"]["name"]
     return Arrived(client, transport.sent_s, call, target.kind.resource, target.ref.key, node)
+
+
+def _reset(transport: Transport) -> NoReturn:
+    transport.abort()
+    raise ConnectionResetError("the request has no answer")
 
 
 def _refusal(code: int, reason: str, message: str) -> web.Response:

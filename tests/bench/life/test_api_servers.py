@@ -127,6 +127,41 @@ def test_write_takes_effect_before_its_answer_is_lost_or_not_at_all(
     on_a_cluster(main)
 
 
+@pytest.mark.parametrize("fault", [Fault.TIME_OUT_BEFORE, Fault.TIME_OUT_AFTER])
+def test_request_without_an_answer_is_reset_when_nothing_fails_any_more(fault: Fault) -> None:
+    async def main(cluster: Cluster, session: aiohttp.ClientSession) -> None:
+        cluster.meets(fault)
+        written = orjson.dumps(node("n2", "1"))
+        hanging = asyncio.create_task(session.post(NODES, data=written, timeout=aiohttp.ClientTimeout()))
+        await asyncio.sleep(100 * PATIENCE_S)
+        assert not hanging.done()
+        cluster.servers.behave()
+        with pytest.raises(aiohttp.ClientError):
+            await hanging
+        assert ("n2" in cluster.nodes) is (fault is Fault.TIME_OUT_AFTER)
+        async with session.get(NODES) as answer:
+            assert answer.status == 200
+
+    on_a_cluster(main)
+
+
+def test_write_that_finds_no_server_takes_no_effect_whether_it_is_refused_or_reset() -> None:
+    async def main(cluster: Cluster, session: aiohttp.ClientSession) -> None:
+        cluster.meets(Fault.UNAVAILABLE_BEFORE)
+        met = set()
+        for _ in range(10):
+            try:
+                async with session.post(NODES, data=orjson.dumps(node("n2", "1"))) as answer:
+                    met.add(answer.status)
+            except aiohttp.ClientError:
+                met.add(0)
+        assert met == {0, 503}
+        assert cluster.nodes == ["n1"]
+        assert {moment for moment, _, _ in cluster.notes} == {"begun"}
+
+    on_a_cluster(main)
+
+
 def test_read_meets_no_conflict() -> None:
     async def main(cluster: Cluster, session: aiohttp.ClientSession) -> None:
         cluster.meets(Fault.CONFLICT)
