@@ -46,13 +46,14 @@ class BindingError(BerthError):
 class ClaimBinding:
     """One claim of the pod. `claim`: the last known version; None: it does not exist yet. `reserved`: the
     devices that Reserve chose for it. `is_watched`: `claim` is as the watch shows it. `is_sent`: the patch of
-    its status has been sent. `is_bound`: that patch was applied.
+    its status may be applied. `is_in_doubt`: the same of an earlier patch. `is_bound`: a patch was applied.
     """
 
     claim: KubeObject | None
     reserved: Reserved
     is_watched: bool = False
     is_sent: bool = False
+    is_in_doubt: bool = False
     is_bound: bool = False
     conflicts: int = 0
 
@@ -61,6 +62,19 @@ class ClaimBinding:
         """`namespace/name`, for messages."""
         ref = self.claim.ref if self.claim is not None else self.reserved
         return f"{ref.namespace}/{ref.name}"
+
+    @property
+    def seen_from(self) -> str | None:
+        """The version of the claim from which on it shows whether it has the devices; None: no patch of its
+        status may be applied, "": not known.
+        """
+        if self.claim is None or not (self.is_sent or self.is_bound):
+            return None
+        version = self.claim.ref.resource_version
+        if self.is_bound:
+            return version
+        # A patch without an answer expects this version, so any later one is with it, or it is refused.
+        return str(int(version) + 1) if version.isdecimal() else ""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +123,7 @@ class Binding:
         made = []
         for (one, step), result in zip(self._asked, patched, strict=False):
             if step == _STATUS:
-                one.is_sent = False
+                _note_outcome(one, result)
             if result.outcome is PatchOutcome.APPLIED and result.object is not None:
                 if step == _CREATE:
                     made.append(one)
@@ -270,6 +284,18 @@ class Binding:
                 consumers.setdefault(other["uid"], other)
         status["reservedFor"] = list(consumers.values())
         return _STATUS, {"status": status}
+
+
+def _note_outcome(one: ClaimBinding, result: PatchResult) -> None:
+    """Note whether a patch of the claim's status may have been applied, or may be later.
+
+    A patch without an answer may reach the claim as long as the claim has the version that the patch expects.
+    """
+    if result.outcome is PatchOutcome.UNKNOWN:
+        one.is_in_doubt = True
+    elif result.object is not None and one.claim is not None:
+        one.is_in_doubt = result.object.ref.resource_version == one.claim.ref.resource_version
+    one.is_sent = one.is_in_doubt
 
 
 def _patch(claim: KubeObject, body: Json, subresource: str) -> ObjectPatch:

@@ -1,8 +1,9 @@
 """`Ledger`: the devices in use, by claims in the cluster or by pods that are being bound.
 
-A reservation counts from Reserve until the claim itself has the allocation; then the claim counts. Members of
-one group share the reservation of a claim, which lasts until the last of them gives it back. The ledger is
-updated claim by claim. Calls of the binding cycle come from other threads, hence the lock.
+A reservation counts from Reserve until the watch shows the claim as it was written; then the claim counts.
+Until then a claim with other devices, which the watch may show late, counts beside it. Members of one group
+share the reservation of a claim, which lasts until the last of them gives it back. The ledger is updated
+claim by claim. Calls of the binding cycle come from other threads, hence the lock.
 
 Source: `dynamicresources/allocateddevices.go` and `dra_manager.go` (inFlightAllocations), v1.37. Differs: a
 later cycle of the same group shares the reservation too, as do the groups of one composite group.
@@ -89,8 +90,8 @@ class Promise:
 @dataclass(slots=True)
 class _Pending:
     """A reservation. `holders`: the cycles whose pods need it. `ends_s`: when to drop it, once no cycle holds
-    it. `version`: of the claim once it was written, 0: not known. `former`: the key before the claim had its
-    name.
+    it. `version`: of the claim from which on only the claim counts, 0: not known. `former`: the key before
+    the claim had its name. `is_counted`: its devices count beside those of the claim.
     """
 
     promise: Promise
@@ -99,6 +100,7 @@ class _Pending:
     ends_s: float | None = None
     version: int = 0
     former: ClaimKey | None = None
+    is_counted: bool = False
 
 
 class Ledger:
@@ -208,8 +210,7 @@ class Ledger:
                 pending = self._pending[key] = _Pending(
                     promise, Taking.of(promise.allocation, full_names=self._full_names)
                 )
-                if key not in self._stored:
-                    self._add(pending.taking)
+                self._recount(key)
             pending.holders.add(holder)
             return pending.promise.allocation
 
@@ -217,7 +218,8 @@ class Ledger:
         """End the hold of one cycle.
 
         `is_written`: True if the claim may get the allocation soon, False if the hold came to nothing.
-        `version`: the claim's version once it was written. From that version on only the claim counts.
+        `version`: the claim's version once it was written, or the first that shows whether it was. From that
+        version on only the claim counts.
         """
         with self.lock:
             pending = self._pending.get(key)
@@ -226,9 +228,10 @@ class Ledger:
             pending.holders.discard(holder)
             if is_written:
                 pending.ends_s = self._now_s() + GRACE_S
-                pending.version = pending.version or _number(version)
+                pending.version = max(pending.version, _number(version))
+            if pending.ends_s is not None:
                 self._read_if_shown(key)
-            elif not pending.holders and pending.ends_s is None:
+            elif not pending.holders:
                 self._release(key)
 
     def rename(self, key: ClaimKey, new: ClaimKey, uid: str) -> None:
@@ -238,9 +241,9 @@ class Ledger:
             if pending is not None:
                 self._release(key)
                 self._release(new)
-                self._pending[new] = replace(pending, promise=replace(pending.promise, uid=uid), former=key)
-                if new not in self._stored:
-                    self._add(pending.taking)
+                promise = replace(pending.promise, uid=uid)
+                self._pending[new] = replace(pending, promise=promise, former=key, is_counted=False)
+                self._recount(new)
                 self._read_if_shown(new)
 
     def take_up(self, live: Mapping[ClaimKey, Mapping[str, Promise]]) -> None:
@@ -277,25 +280,18 @@ class Ledger:
         allocation = None if claim is None else allocation_of(claim)
         old = self._stored.pop(key, None)
         self._negative.pop(key, None)
-        pending = self._pending.get(key)
-        if pending is not None and _is_over(pending, key, claim):
-            if old is None:
-                self._remove(pending.taking)
-            del self._pending[key]
-            pending = None
-        if old is not None:
-            self._remove(old)
-        elif pending is not None:
-            self._remove(pending.taking)
         if allocation is not None:
-            # From here on only the claim counts.
-            self._pending.pop(key, None)
             taking = self._stored[key] = Taking.of(allocation, full_names=self._full_names)
             if taking.negative:
                 self._negative[key] = taking.negative
             self._add(taking)
-        elif pending is not None:
-            self._add(pending.taking)
+        pending = self._pending.get(key)
+        if pending is not None and _is_over(pending, key, claim, self._stored.get(key)):
+            self._release(key)
+        self._recount(key)
+        if old is not None:
+            # Last, as a search in another thread may look meanwhile.
+            self._remove(old)
         self._note_extended(key, claim)
 
     def _note_extended(self, key: ClaimKey, claim: KubeObject | None) -> None:
@@ -313,8 +309,18 @@ class Ledger:
 
     def _release(self, key: ClaimKey) -> None:
         pending = self._pending.pop(key, None)
-        if pending is not None and key not in self._stored:
+        if pending is not None and pending.is_counted:
             self._remove(pending.taking)
+
+    def _recount(self, key: ClaimKey) -> None:
+        """Count the reservation of the claim, if the claim itself has not the same devices."""
+        pending = self._pending.get(key)
+        if pending is None:
+            return
+        is_counted = self._stored.get(key) != pending.taking
+        if is_counted != pending.is_counted:
+            pending.is_counted = is_counted
+            (self._add if is_counted else self._remove)(pending.taking)
 
     def _drop_overdue(self) -> None:
         now_s = self._now_s()
@@ -354,16 +360,21 @@ def _is_shared(pending: _Pending, promise: Promise, holder: str) -> bool:
     return bool(promise.group) or holder in pending.holders
 
 
-def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None) -> bool:
+def _is_over(pending: _Pending, key: ClaimKey, claim: KubeObject | None, stored: Taking | None) -> bool:
     """Return True if the reservation is over.
 
     It is over if the claim that was to have the devices is gone (a claim of the same name is another one),
-    or has the written allocation or a later state. The claim of extended resources is made in PreBind: until
-    then its key is a placeholder, which begins with "<", and its absence says nothing.
+    or, once no cycle holds the reservation, has the written allocation or a later state. A cycle that still
+    holds it may write it after a state that the watch shows late. The claim of extended resources is made in
+    PreBind: until then its key is a placeholder, which begins with "<", and its absence says nothing.
     """
     if claim is None or claim.ref.uid != pending.promise.uid:
         return not key[1].startswith("<")
-    return 0 < pending.version <= _number(claim.ref.resource_version)
+    if pending.holders:
+        return False
+    if not pending.version:
+        return stored == pending.taking
+    return pending.version <= _number(claim.ref.resource_version)
 
 
 def _number(version: str) -> int:

@@ -104,15 +104,16 @@ class ClaimReservations:
         after each claim.
         """
         binding: Binding | None = state.get(_BINDING)
-        keys = {(one.namespace, one.name): False for one in self._reserved(state) or ()}
+        seen_from = dict.fromkeys((one.namespace, one.name) for one in self._reserved(state) or ())
         for one in binding.claims if binding is not None else ():
-            keys[_key(one)] = one.is_sent or one.is_bound
+            seen_from[_key(one)] = one.seen_from
             yield
         if binding is not None:
             yield from binding.leave()
         self._end_use(state.cycle_id)
-        for key, is_written in keys.items():
-            self._allocator.ledger.settle(key, state.cycle_id, is_written=is_written)
+        for key, version in seen_from.items():
+            written = version is not None
+            self._allocator.ledger.settle(key, state.cycle_id, is_written=written, version=version or "")
             yield
 
     def take_up(self, live: Sequence[LiveReservation]) -> list[LiveReservation]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from berth_plugins.dynamic_resources.devices import DeviceId
 from berth_plugins.dynamic_resources.ledger import GRACE_S, Ledger, Promise
 from berth_sdk.kube_object import KubeObject
@@ -28,6 +30,13 @@ class Books:
         shown = KubeObject.of({**claim(name), "status": {"allocation": {"devices": {"results": [result]}}}})
         self.generation += 1
         self.claims.put(shown.ref, shown, self.generation)
+
+    def show(self, name: str, version: int, *, allocated: Sequence[str] = ()) -> None:
+        """Let the watch show the claim of this name with these devices."""
+        shown = KubeObject.of(claim(name, metadata={"resourceVersion": str(version)}, allocated=allocated))
+        self.generation += 1
+        self.claims.put(shown.ref, shown, self.generation)
+        at_once(self.ledger.refresh())
 
     def taken(self) -> list[str]:
         return [name for name in ("d0", "d1") if self.ledger.is_taken(device(name))]
@@ -78,6 +87,41 @@ def test_possibly_written_claim_keeps_its_devices_for_the_grace_time() -> None:
     books.now_s = GRACE_S
     at_once(books.ledger.refresh())
     assert books.taken() == []
+
+
+def test_claim_that_the_watch_shows_late_counts_beside_the_devices_that_a_pod_writes() -> None:
+    books = Books()
+    books.ledger.reserve(SHARED, promise("uid-a", "d0"), "one")
+    books.show("a", 1, allocated=["n1/d1"])
+    assert books.taken() == ["d0", "d1"]
+    books.show("a", 2)
+    assert books.taken() == ["d0"], "the claim has lost its devices before the pod writes it"
+    books.ledger.settle(SHARED, "one", is_written=False)
+    assert books.taken() == []
+
+
+def test_devices_stay_with_the_pod_that_writes_them_though_the_claim_had_and_lost_the_same_ones() -> None:
+    books = Books()
+    books.ledger.reserve(SHARED, promise("uid-a", "d0"), "one")
+    books.show("a", 1, allocated=["n1/d0"])
+    books.show("a", 2)
+    assert books.taken() == ["d0"]
+    books.ledger.settle(SHARED, "one", is_written=True, version="3")
+    assert books.taken() == ["d0"]
+    books.show("a", 3, allocated=["n1/d0"])
+    assert books.taken() == ["d0"]
+    books.show("a", 4)
+    assert books.taken() == [], "they were counted twice"
+
+
+def test_write_without_an_answer_holds_the_devices_until_the_claim_shows_whether_it_was_done() -> None:
+    books = Books()
+    books.show("a", 1)
+    books.ledger.reserve(SHARED, promise("uid-a", "d0"), "one")
+    books.ledger.settle(SHARED, "one", is_written=True, version="2")
+    assert books.taken() == ["d0"]
+    books.show("a", 2)
+    assert books.taken() == [], "a claim that has changed refuses the write"
 
 
 GROUP = "podgroup/default/g"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,6 @@ from berth_plugins.dynamic_resources.devices import DeviceId
 from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_plugins.dynamic_resources.reservations import ClaimReservations
 from berth_plugins.dynamic_resources.reserved import MAX_TOKEN_BYTES, Reserved, decode, encode
-from berth_plugins.dynamic_resources.rules import Rules
 from berth_plugins.dynamic_resources.wishes import Wishes
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.kube_object import KubeObject, ObjectRef
@@ -24,82 +22,20 @@ from berth_sdk.pod import Pod
 from berth_sdk.pod_group import GroupView, PodGroup
 from berth_sdk.results import (
     MAX_PATCHES,
-    ObjectPatch,
-    PatchOutcome,
     PatchResult,
     PodGroupPostFilterResult,
     PreBindResult,
 )
 from berth_sdk.slices import PIECES, Slices, at_once, in_slices
 from berth_sdk.status import SUCCESS
-from berth_sdk.tables import ObjectStore
-from berth_sdk.testing import make_node, make_table
-from berth_sdk.testing.handle import RecordingHandle
 from support.asking import NO_HANDLE
+from support.device_cluster import NODES, Cluster, value
 from support.device_objects import DRIVER, claim, device, device_class, exactly, pod_with, resource_slice
 from support.hosts import World, node
 
-NODES = make_table([make_node("n1"), make_node("n2")])
 MANY = 300
 TRIES: Any = type("Reached", (), {"reached_pre_filter": True})()
 Json = dict[str, Any]
-
-
-class Cluster:
-    """Claims and slices, and a plugin that reads them."""
-
-    def __init__(self, claims: Iterable[Json], slices: Iterable[Json]) -> None:
-        self._generation = 0
-        self.claims, self.slices, classes, rules = (ObjectStore() for _ in range(4))
-        for store, items in ((self.claims, claims), (self.slices, slices), (classes, [device_class()])):
-            for item in items:
-                self.put(store, item)
-        stores = {
-            "resource.k8s.io/resourceclaims": self.claims,
-            "resource.k8s.io/resourceslices": self.slices,
-            "resource.k8s.io/deviceclasses": classes,
-            "resource.k8s.io/devicetaintrules": rules,
-        }
-        self.handle = RecordingHandle(lambda: NODES, stores)
-        self.plugin = DynamicResources({}, self.handle)
-
-    def allocator(self) -> Allocator:
-        """Return what judges the nodes, without the plugin."""
-        return Allocator(self.handle, Rules(), filter_timeout_s=0.0, binding_timeout_s=1.0)
-
-    def put(self, store: ObjectStore, item: Json) -> KubeObject:
-        """Store an object, with the next version."""
-        self._generation += 1
-        found = KubeObject.of(item)
-        store.put(found.ref, found, self._generation)
-        return found
-
-    def apply(self, patch: ObjectPatch) -> PatchResult:
-        """Write a claim, as the API server does."""
-        known = self.claims.get(patch.ref.name, patch.ref.namespace)
-        assert known is not None
-        changed: Json = {**known.parsed}
-        for part, fields in patch.merge_patch.items():
-            changed[part] = {**(changed.get(part) or {}), **fields}
-        written = self.put(self.claims, changed)
-        return PatchResult(outcome=PatchOutcome.APPLIED, ref=written.ref, object=written)
-
-    def users(self, name: str) -> list[str]:
-        """Return the names of the pods that the claim is reserved for."""
-        found = self.claims.get(name, "default")
-        assert found is not None
-        return [one["name"] for one in found.get("status.reservedFor") or ()]
-
-    async def found(self, pod: Pod, state: CycleState) -> None:
-        """Run the cycle up to Filter; every node must pass."""
-        plugin = self.plugin
-        assert await value(plugin.pre_filter(state, pod, NODES)) == SUCCESS
-        verdicts = await value(plugin.filter_nodes(state, pod, NODES))
-        assert verdicts.to_list()[0] == SUCCESS
-
-
-async def value(answer: Any) -> Any:
-    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def of_administrators(count: int) -> Cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -92,6 +93,40 @@ def test_claim_from_which_the_pod_was_taken_is_written_again_though_the_watch_st
         again.take([server.apply(patch)])
     assert at_once(again.patches()) == ()
     assert server.users() == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "read", "seen_from"),
+    [
+        (PatchOutcome.UNKNOWN, None, "2"),
+        (PatchOutcome.CONFLICT, "1", "2"),
+        (PatchOutcome.CONFLICT, "3", None),
+        (PatchOutcome.REFUSED, None, None),
+        (PatchOutcome.APPLIED, "2", "2"),
+    ],
+)
+def test_claim_shows_from_a_version_on_whether_a_patch_was_applied(
+    outcome: PatchOutcome, read: str | None, seen_from: str | None
+) -> None:
+    server = Server()
+    binding = server.binding("one")
+    (patch,) = at_once(binding.patches())
+    assert binding.claims[0].seen_from == "2"  # the call may be under way
+    found = None if read is None else KubeObject.of(claim("a", metadata={"resourceVersion": read}))
+    with suppress(BindingError):
+        binding.take([PatchResult(outcome=outcome, ref=patch.ref, object=found)])
+    assert binding.claims[0].seen_from == seen_from
+
+
+def test_patch_without_an_answer_stays_in_doubt_while_the_claim_has_the_version_that_it_expects() -> None:
+    server = Server()
+    binding = server.binding("one")
+    (patch,) = at_once(binding.patches())
+    binding.take([PatchResult(outcome=PatchOutcome.CONFLICT, ref=patch.ref, object=server.claim)])
+    (again,) = at_once(binding.patches())
+    with pytest.raises(BindingError):
+        binding.take([PatchResult(outcome=PatchOutcome.REFUSED, ref=again.ref)])
+    assert binding.claims[0].seen_from == "2"
 
 
 def test_pod_that_gives_up_lets_the_next_one_write() -> None:
