@@ -16,6 +16,7 @@ from berth_sdk.slices import (
     in_slices,
     without_deadline,
 )
+from support.waiting import PATIENCE_S
 
 
 class Clock:
@@ -105,7 +106,7 @@ def test_an_error_of_the_work_reaches_the_caller() -> None:
 
 async def test_deadline_stands_still_while_the_host_works_for_the_call() -> None:
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(3600) as deadline:
+    async with asyncio.timeout(PATIENCE_S) as deadline:
         token = DEADLINE.set(deadline)
         before_s = deadline.when()
         async with without_deadline():

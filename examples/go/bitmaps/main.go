@@ -66,17 +66,16 @@ func (f *freeCpu) Filter(_ context.Context, request *pb.FilterRequest) (*pb.Filt
 	if reply.Missing != nil {
 		return answer, nil
 	}
-	chosen := f.table.chosen(request.Candidates)
 	var full []int
-	for _, index := range chosen {
+	for _, index := range f.table.chosen(request.Candidates) {
 		if f.table.nodes[index].free() < cpu {
 			full = append(full, index)
 		}
 	}
-	answer.EarlyScores = f.scores(chosen, cpu)
+	answer.EarlyScores = &pb.Scores{Dense: f.left(request.Candidates, cpu)}
 	if full != nil {
-		set := &pb.NodeSet{Bitmap: bitmapOf(full)}
-		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{{Status: verdict, Nodes: set}}}
+		nodes := &pb.NodeSet{Bitmap: bitmapOf(full)}
+		answer.Verdicts = &pb.NodeVerdicts{Rejected: []*pb.NodeGroup{{Status: verdict, Nodes: nodes}}}
 	}
 	return answer, nil
 }
@@ -112,20 +111,17 @@ func (f *freeCpu) Score(_ context.Context, request *pb.ScoreRequest) (*pb.ScoreR
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	reply, cpu := f.begin(request.Ctx)
-	answer := &pb.ScoreResponse{Ctx: reply}
 	if reply.Missing != nil {
-		return answer, nil
+		return &pb.ScoreResponse{Ctx: reply}, nil
 	}
-	answer.Scores = f.scores(f.table.chosen(request.Candidates), cpu)
-	return answer, nil
+	return &pb.ScoreResponse{Ctx: reply, Scores: &pb.Scores{Dense: f.left(request.Candidates, cpu)}}, nil
 }
 
-func (f *freeCpu) scores(chosen []int, cpu int64) *pb.Scores {
-	found := make([]int64, len(chosen))
-	for i, index := range chosen {
-		found[i] = max(0, f.table.nodes[index].free()-cpu)
+func (f *freeCpu) left(candidates *pb.NodeSet, cpu int64) (left []int64) {
+	for _, index := range f.table.chosen(candidates) {
+		left = append(left, max(0, f.table.nodes[index].free()-cpu))
 	}
-	return &pb.Scores{Dense: found}
+	return left
 }
 
 func (f *freeCpu) EndCycles(_ context.Context, request *pb.EndCyclesRequest) (*pb.EndCyclesResponse, error) {

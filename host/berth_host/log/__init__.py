@@ -97,6 +97,7 @@ EVENTS: Final = frozenset(
         "plugin.call_failed",
         "plugin.call_recovered",
         "plugin.cannot_sign",
+        "plugin.cannot_tell_sensitivity",
         "plugin.code_read_as_error",
         "plugin.log_dropped",
         "plugin.logged",

@@ -27,7 +27,7 @@ SOURCES: Final[Mapping[str, Mapping[str, Changes]]] = {
         "build.sh": (
             _PROTO,
             (r"builds the plugins into", "builds the plugin into"),
-            (r"\n# `build.sh FOLDER NAME` builds the plugin NAME only\.", ""),
+            (r"\n# `build.sh FOLDER NAME` builds the plugin NAME only; several names are one argument\.", ""),
             (
                 r"for plugin in \$\{2:-[a-z ]+\}; do\n    (go build .*)\$plugin(.*)\$plugin(.*)\ndone",
                 r"\1sample-plugin\2sample-plugin\3",
