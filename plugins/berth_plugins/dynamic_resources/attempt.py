@@ -26,8 +26,8 @@ MAX_ALTERNATIVES: Final = 8
 class PodClaim:
     """One claim of the pod. `selector`: where its allocation can be used; None: on every node.
 
-    `promised`: the allocation that another member of the pod's group reserved, until the claim has it; None:
-    the claim is allocated, or nobody's.
+    `promised`: the allocation that another member of the pod's group reserved, or that of a write without an
+    answer, until the claim has it; None: the claim is allocated, or nobody's.
     `consumer`: the group that the claim is reserved for instead of the pod; None: the pod.
     `is_allocated`: the claim has an allocation.
     """

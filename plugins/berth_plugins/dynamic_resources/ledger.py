@@ -183,12 +183,18 @@ class Ledger:
         with self.lock:
             return self._pending_of(claim) is not None
 
-    def shared(self, claim: KubeObject, group: str) -> Json | None:
-        """Return the allocation that a member of this root group reserved for the claim, or None."""
+    def promised(self, claim: KubeObject, group: str) -> Json | None:
+        """Return the allocation that a pod of this root group ("": of none) may write to the claim, or None.
+
+        It is that which another member reserved, or that of a write without an answer, which no cycle holds
+        any more: whoever writes it again finds out whether the first write was done.
+        """
         with self.lock:
-            pending = self._pending_of(claim) if group else None
-            shares = pending is not None and pending.promise.group == group
-            return pending.promise.allocation if pending is not None and shares else None
+            pending = self._pending_of(claim)
+            if pending is None:
+                return None
+            may_write = not pending.holders or (group and pending.promise.group == group)
+            return pending.promise.allocation if may_write else None
 
     def extended_claim_of(self, pod_uid: str) -> KubeObject | None:
         """Return the claim that was made for a pod's extended resources, or None."""
@@ -355,7 +361,11 @@ class Ledger:
 def _is_shared(pending: _Pending, promise: Promise, holder: str) -> bool:
     """Return True if the promise is one more hold on a reservation, not another reservation."""
     known = pending.promise
-    if known.uid != promise.uid or known.group != promise.group:
+    if known.uid != promise.uid:
+        return False
+    if not pending.holders:
+        return known.allocation == promise.allocation
+    if known.group != promise.group:
         return False
     return bool(promise.group) or holder in pending.holders
 

@@ -472,12 +472,12 @@ class DynamicResources(Plugin):
         return tuple(claims)
 
     def _read(self, claim: KubeObject, group: str) -> PodClaim:
-        """Read a claim, with its allocation or that which a member of the pod's root group reserved.
+        """Read a claim, with its allocation or that which the pod may write to it (`Ledger.promised`).
 
         Raises SelectorError for an allocation whose node selector cannot be read.
         """
         allocation = allocation_of(claim)
-        promised = None if allocation is not None else self._allocator.ledger.shared(claim, group)
+        promised = None if allocation is not None else self._allocator.ledger.promised(claim, group)
         raw = (allocation or promised or {}).get("nodeSelector")
         if raw is None:
             return PodClaim(claim, promised=promised)

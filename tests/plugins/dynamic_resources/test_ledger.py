@@ -124,6 +124,22 @@ def test_write_without_an_answer_holds_the_devices_until_the_claim_shows_whether
     assert books.taken() == [], "a claim that has changed refuses the write"
 
 
+def test_next_attempt_holds_the_devices_of_a_write_without_an_answer_and_leaves_them_in_doubt() -> None:
+    books = Books()
+    books.ledger.reserve(SHARED, promise("uid-a", "d0"), "one")
+    wanted = KubeObject.of(claim("a"))
+    assert books.ledger.promised(wanted, "") is None, "a pod that is being bound holds them"
+    books.ledger.settle(SHARED, "one", is_written=True, version="2")
+    known = books.ledger.promised(wanted, "")
+    assert known == promise("", "d0").allocation
+    assert books.ledger.reserve(SHARED, promise("uid-a", "d0"), "two") is known
+    books.ledger.settle(SHARED, "two", is_written=False)
+    assert books.taken() == ["d0"], "the first write may still be done"
+    books.now_s = GRACE_S
+    at_once(books.ledger.refresh())
+    assert books.taken() == []
+
+
 GROUP = "podgroup/default/g"
 SHARED = ("default", "a")
 
@@ -139,14 +155,14 @@ def shared_by(*holders: str) -> Books:
 def test_members_of_a_group_share_the_allocation_of_the_first_one() -> None:
     books = shared_by("one")
     wanted = KubeObject.of(claim("a"))
-    known = books.ledger.shared(wanted, GROUP)
+    known = books.ledger.promised(wanted, GROUP)
     assert known == promise("uid-a", "d0").allocation
     assert books.ledger.reserve(SHARED, promise("uid-a", "d1", GROUP), "two") is known
     assert books.taken() == ["d0"]
-    assert books.ledger.shared(wanted, "podgroup/default/other") is None
-    assert books.ledger.shared(wanted, "") is None
+    assert books.ledger.promised(wanted, "podgroup/default/other") is None
+    assert books.ledger.promised(wanted, "") is None
     again = KubeObject.of(claim("a", metadata={"uid": "another"}))
-    assert books.ledger.shared(again, GROUP) is None
+    assert books.ledger.promised(again, GROUP) is None
 
 
 def test_shared_devices_are_free_when_the_last_member_gives_them_back() -> None:
