@@ -104,7 +104,9 @@ class ClaimReservations:
         after each claim.
         """
         binding: Binding | None = state.get(_BINDING)
-        seen_from = dict.fromkeys((one.namespace, one.name) for one in self._reserved(state) or ())
+        # A process that had the cycle before may have sent a write, of which this one does not know.
+        unknown = "" if state.get(_RESERVED) is None else None
+        seen_from = {(one.namespace, one.name): unknown for one in self._reserved(state) or ()}
         for one in binding.claims if binding is not None else ():
             seen_from[_key(one)] = one.seen_from
             yield

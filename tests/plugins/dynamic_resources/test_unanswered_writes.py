@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from berth_plugins.dynamic_resources.binding import FINALIZER
+from berth_plugins.dynamic_resources.plugin import DynamicResources
 from berth_sdk.cycle_state import CycleState
 from berth_sdk.pod import Pod
-from berth_sdk.results import ObjectPatch, PatchOutcome, PatchResult, PreBindResult
+from berth_sdk.results import LiveReservation, ObjectPatch, PatchOutcome, PatchResult, PreBindResult
 from berth_sdk.status import SUCCESS, Code
 from support.device_cluster import NODES, Cluster, value
 from support.device_objects import claim, device, exactly, pod_with, resource_slice
@@ -65,6 +66,27 @@ async def test_next_attempt_writes_the_same_devices_whether_the_first_write_was_
         answer = cluster.apply(again)
     assert await cluster.plugin.pre_bind(state, pod, "n1", [answer]) == PreBindResult(SUCCESS)
     assert cluster.users("c0") == ["web"]
+
+
+@pytest.mark.parametrize("is_new_process", [True, False])
+async def test_device_stays_reserved_after_an_unreserve_in_a_process_that_does_not_know_what_was_written(
+    is_new_process: bool,
+) -> None:
+    cluster, pod, state = two_claims_and_a_device(), Pod.from_object(pod_with("c0")), CycleState("a")
+    await cluster.found(pod, state)
+    assert await value(cluster.plugin.reserve(state, pod, "n1")) == SUCCESS
+    if is_new_process:
+        kept, state = state.token, CycleState("a")
+        state.token = kept
+        cluster.plugin = DynamicResources({}, cluster.handle)
+        assert cluster.plugin.reconcile([LiveReservation(state=state, pod=pod, node_name="n1")]) == []
+    await cluster.plugin.unreserve(state, pod, "n1")
+    other, another = Pod.from_object(pod_with("c1", name="other")), CycleState("b")
+    assert await value(cluster.plugin.pre_filter(another, other, NODES)) == SUCCESS
+    on_its_node = (await value(cluster.plugin.filter_nodes(another, other, NODES))).to_list()[0]
+    assert on_its_node.is_success is not is_new_process
+    # The pod itself may have it.
+    await cluster.found(pod, CycleState("c"))
 
 
 def devices_of(patch: ObjectPatch) -> object:
