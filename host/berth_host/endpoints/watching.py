@@ -1,8 +1,8 @@
 """`Watches`: answers of `/berth/v1` with `watch=true`: the answer, then its changes, as server-sent events.
 
-    event: state    the whole answer without its list, and the first rows of the list
+    event: state    the whole answer without its list, the first rows of the list, and the host's time
     event: change   what differs from before: the answer without its list, changed rows, keys of removed rows
-    event: at       the time of the host's clock, once per look
+    event: at       the host's time, once per look
     event: problem  a Status object: the answer cannot be made now
 
 The answer is made again once per period, for all its readers together, and only while it has a reader. Each
@@ -145,6 +145,8 @@ class _Shown:
             data: Value = {"rows": changed[first : first + ROWS_PER_EVENT]}
             if not first:
                 data["gone"] = gone
+                if is_first:
+                    data["at"] = value.get(_AT)
                 if is_first and listed is not None:
                     data |= {"list": listed.name, "key": listed.key}
                 if is_other_head:

@@ -70,14 +70,14 @@ export function watch(path, query, told) {
     for (const name of ["open", "state", "change", "at", "problem"]) source.addEventListener(name, heard);
     source.addEventListener("state", (event) => {
       const data = JSON.parse(event.data);
+      // Ages are drawn with it. A later time comes by itself.
+      state.at = data.at;
       state.rows.clear();
       key = data.key ?? null;
       apply(data);
     });
     source.addEventListener("change", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("at", (event) => {
-      // Ages that were drawn without a time are drawn again.
-      state.changed ||= state.at === null;
       state.at = JSON.parse(event.data);
       // After a problem the answer may be the one from before: then no change comes.
       told.problem("");

@@ -251,9 +251,7 @@ async def test_pod_in_backoff_is_told_when_it_is_tried_again_at_the_latest(page:
     async with World([pod("web")]) as world, shown(world, page) as server:
         await world.settle()
         await page.open(f"{server.url}#/pods/default/web")
-        facts = await page.until(
-            "document.querySelector('dl.facts') && document.querySelector('dl.facts').innerText"
-        )
+        facts = await page.until("document.querySelector('dl.facts')?.innerText")
         assert "Tried again\nat the latest at 00:00:29.000, in 10s" in facts
 
 
