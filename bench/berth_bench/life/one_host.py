@@ -51,7 +51,7 @@ class OneHost:
         self._configuration = configuration(None)
         self._changing = asyncio.Lock()
         self._options = options
-        self._own_view = OwnView(stage.clocks.monotonic_s)
+        self._own_view = OwnView()
         self._broken = ""
         self._port, self.host, self._ledgers = self._new_host()
         self._changes: list[asyncio.Future[None]] = []

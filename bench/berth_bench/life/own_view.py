@@ -1,12 +1,13 @@
 """`OwnView`: the laws of what a host knows at one moment: its queue must agree with its cache.
 
 A host hears of a change late, so a law that compares the host with the API server has to wait. What the host
-knows agrees a second later: the change that makes room for a pod moves the pod.
+knows agrees at once: the change that makes room for a pod moves the pod in the same turn of the loop, or with
+the answer to a question that is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +18,6 @@ from berth_sdk.pod import Pod
 from berth_bench.life.guard import forbids
 from berth_bench.life.plugins import KEEPER
 
-STILL_S: Final = 1.0
-"""Seconds for which a pod must have waited for room that the host knows of."""
 _LIMITING: Final = (
     "spec.topologySpreadConstraints",
     "spec.affinity.nodeAffinity",
@@ -54,15 +53,12 @@ class _Room:
 class OwnView:
     """The laws, checked between the callbacks of one host."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
+    def __init__(self) -> None:
         self._looks = 1
         self._wanted: dict[str, _Wanted | None] = {}
         """By uid of each pod that is judged now; None for a pod that needs more than room."""
         self._waits_since: dict[tuple[str, int], int] = {}
         """By uid and attempts of each pod that is judged: the first look at which it was."""
-        self._fits_since_s: dict[tuple[str, int], float] = {}
-        """By uid and attempts of each pod for which there is room: when the first look found the room."""
         self._nominated: dict[str, int] = {}
         """By node: the last look at which a pod was nominated to it."""
 
@@ -78,23 +74,24 @@ class OwnView:
         """Yield the pods that wait for room on a node to which no pod was nominated meanwhile.
 
         The end of a nomination frees room when the API server tells of it, which the host may know before.
+        Nothing is found while the queue awaits an answer of a plugin: it may move pods. A hint of a plugin in
+        process is awaited, too, where the hints of one turn of the loop have taken long.
         """
         self._looks += 1
         self._nominated |= dict.fromkeys(host.queue.nominated_pods(), self._looks)
         before, self._waits_since = self._waits_since, {}
-        fitted_s, self._fits_since_s = self._fits_since_s, {}
-        now_s = self._now_s()
+        is_open = bool(host.wiring.busy)
         room: Sequence[_Room] | None = None
         for info, wanted in self._judged(host):
             attempt = info.uid, info.attempts
             since = self._waits_since[attempt] = before.get(attempt, self._looks)
+            if is_open:
+                continue
             room = _rooms(host) if room is None else room
             for one in room:
                 # The pod was tried between this look and the one before `since`.
                 if one.fits(wanted) and self._nominated.get(one.name, 0) < since - 1:
-                    since_s = self._fits_since_s[attempt] = fitted_s.get(attempt, now_s)
-                    if now_s - since_s >= STILL_S:
-                        yield f"{info.key} ({wanted.milli_cpu}m, {one.name} has {one.milli_cpu}m)"
+                    yield f"{info.key} ({wanted.milli_cpu}m, {one.name} has {one.milli_cpu}m)"
                     break
 
     def _judged(self, host: Host) -> Iterator[tuple[QueuedPodInfo, _Wanted]]:

@@ -39,7 +39,6 @@ FOUND = {
 FOUND_WITH_TWO_HOSTS = {
     (6000, 0.005): "a plugin that could not answer PreEnqueue was asked again after the stop of the host",
     (5031, 0.01): "a host that lost the Lease while it caught up with its watches left a task behind",
-    (144, 0.01): "a watch that the life had left without an answer still waited for it in the calm world",
 }
 """The same of lives with two hosts."""
 

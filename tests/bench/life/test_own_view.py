@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from berth_bench.life.own_view import STILL_S, OwnView
+from berth_bench.life.own_view import OwnView
 from berth_bench.versus.objects import node, pod
 from berth_host.cluster.handlers import EventHandlers
 from berth_host.queue.moves import Moves
+from berth_host.queue.plugin_calls import Turn
 from berth_sdk.kube_object import ObjectRef
 from berth_sdk.pod import Pod
 from support.hosts import World
+from support.waiting import PATIENCE_S
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -36,8 +39,7 @@ def no_event_moves(patch: pytest.MonkeyPatch) -> None:
 async def test_pod_that_no_event_moved_is_found(
     limits: dict[str, Any], is_found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
-    view = OwnView(lambda: clock[0])
+    view = OwnView()
     async with World([node("n1", "1", **{ZONE: "a"}), pod("a", "900m", priority=10)]) as world:
         await world.settle()
         world.server.create(pod("b", "500m", **limits))
@@ -47,16 +49,36 @@ async def test_pod_that_no_event_moved_is_found(
         world.server.delete("pods", named("a"))
         await world.settle()
         found = "pods are unschedulable although the host knows of room: default/b (500m, n1 has 1000m)"
-        assert view.broken(world.host) == ""
-        clock[0] += STILL_S
         assert view.broken(world.host) == (found if is_found else "")
+
+
+async def test_pod_may_wait_for_a_hint_that_a_later_turn_of_the_loop_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = OwnView()
+    async with World([node("n1", "1"), pod("a", "900m", priority=10)]) as world:
+        await world.settle()
+        world.server.create(pod("b", "500m"))
+        await world.settle()
+        assert view.broken(world.host) == ""
+        monkeypatch.setattr(Turn, "is_over", lambda self: True)
+        world.server.delete("pods", named("a"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not world.host.wiring.busy:
+                await asyncio.sleep(0)
+        assert view.broken(world.host) == ""
+        with monkeypatch.context() as patch:
+            patch.setattr(world.host.wiring, "busy", set())
+            assert "default/b" in view.broken(world.host)
+        await world.settle()
+        assert view.broken(world.host) == ""
+        assert world.node_of("b") == "n1"
 
 
 async def test_room_of_a_nomination_may_be_free_before_an_event_tells_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = [0.0]
-    view = OwnView(lambda: clock[0])
+    view = OwnView()
     async with World([node("n1", "1"), pod("a", "900m", priority=10)]) as world:
         await world.settle()
         world.server.create(pod("b", "500m"))
@@ -70,13 +92,10 @@ async def test_room_of_a_nomination_may_be_free_before_an_event_tells_of_it(
         world.server.delete("pods", named("a"))
         await world.settle()
         assert view.broken(world.host) == ""
-        clock[0] += STILL_S
-        assert view.broken(world.host) == ""
 
 
 async def test_nomination_of_the_look_before_the_attempt_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    view = OwnView(lambda: clock[0])
+    view = OwnView()
     async with World([node("n1", "1"), pod("a", "900m", priority=10)]) as world:
         await world.settle()
         rival = Pod(name="rival", uid="rival", nominated_node="n1")
@@ -91,13 +110,10 @@ async def test_nomination_of_the_look_before_the_attempt_counts(monkeypatch: pyt
         world.server.delete("pods", named("a"))
         await world.settle()
         assert view.broken(world.host) == ""
-        clock[0] += STILL_S
-        assert view.broken(world.host) == ""
 
 
 async def test_pod_that_is_bound_and_stays_queued_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    view = OwnView(lambda: clock[0])
+    view = OwnView()
     async with World([node("n1", "1")]) as world:
         world.server.create(pod("b", "2"))
         await world.settle()

@@ -227,6 +227,17 @@ def test_deleted_nominated_pod_helps_pods_of_equal_or_lower_priority(host: Watch
     assert (host.queued, host.nominated) == ({"low": "backoff", "high": "pool"}, {})
 
 
+def test_nominated_pod_that_is_bound_to_another_node_helps_nobody_as_in_kube_scheduler(
+    host: WatchedHost,
+) -> None:
+    host.parked("low", priority=1)
+    host.pod("nominated", nominated="n1", priority=5)
+    host.notes.events.clear()
+    host.pod("nominated", nominated="n1", priority=5, node="n2")
+    assert host.notes.events == ["AssignedPodAdd"]
+    assert (host.queued, host.nominated) == ({"low": "pool"}, {})
+
+
 def test_deleted_nominated_pod_does_not_requeue_itself(host: WatchedHost) -> None:
     host.parked("low", priority=1)
     host.pod("nominated", nominated="n1", priority=5)
