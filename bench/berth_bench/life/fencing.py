@@ -35,13 +35,15 @@ class _Term:
 class Fencing:
     """The holders of the Lease over time. `broken`: the first write against the law; "" for none.
 
-    `late_count`: the writes that took effect when another host held the Lease already.
+    `late_count`: the writes that took effect when another host held the Lease already. `renewed_s`: when a
+    holder wrote the Lease last; -inf before that.
     """
 
     def __init__(self, now_s: Callable[[], float], slack_s: float) -> None:
         """`slack_s`: how much sooner the Lease may run out than the sender's clock says, by their drift."""
         self.broken = ""
         self.late_count = 0
+        self.renewed_s = -math.inf
         self._now_s = now_s
         self._slack_s = slack_s
         self._terms: list[_Term] = []
@@ -58,6 +60,8 @@ class Fencing:
         record = LeaseRecord.of(event.new.parsed)
         now_s = self._now_s()
         until_s = now_s + record.duration_s if record.holder else math.inf
+        if record.holder:
+            self.renewed_s = now_s
         before = self.holder
         last = self._terms[-1] if self._terms else None
         if last is not None and last.holder == record.holder and now_s <= last.until_s:

@@ -239,9 +239,12 @@ class Replicas:
             self.resume(running)
 
     async def settle(self) -> None:
-        """Wait until a host leads, with nothing that fails."""
+        """Wait until a host leads, with nothing that fails.
+
+        A leader whose renewals failed until now may still have to give up: it must have renewed since.
+        """
         self.behave()
-        await self._some_host_leads()
+        await self._some_host_leads(self._loop.time())
         self._settled = self._leading()[0]
         self._settled_s = self._loop.time()
 
@@ -339,9 +342,10 @@ class Replicas:
         """Return the identities of the hosts that act as leaders."""
         return [one.scheduler.identity for one in self.running.values() if one.scheduler.is_leading]
 
-    async def _some_host_leads(self) -> None:
+    async def _some_host_leads(self, since_s: float = 0.0) -> None:
+        """Wait until the one leader is the holder of a Lease that was written at `since_s` or later."""
         ends_s = self._loop.time() + LEADS_WITHIN_S
-        while self._leading() != [self._fencing.holder]:
+        while self._leading() != [self._fencing.holder] or self._fencing.renewed_s < since_s:
             if self._loop.time() > ends_s:
                 raise LawBrokenError(f"no host has led for {LEADS_WITHIN_S:g} s")
             await asyncio.sleep(1.0)

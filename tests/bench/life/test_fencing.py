@@ -91,3 +91,11 @@ def test_nobody_may_write_after_the_lease_was_given_up(law: Law) -> None:
     law.holds(70, "")
     law.law.arrived(bind("host-2.1", 71))
     assert "host-2.1 sent bind pods d/p at 71.000000 s, and the Lease was of nobody" in law.law.broken
+
+
+def test_renewal_is_the_last_write_of_a_holder(law: Law) -> None:
+    assert law.law.renewed_s == 10
+    law.holds(12, "host-1.1_a")
+    assert law.law.renewed_s == 12
+    law.holds(14, "")
+    assert law.law.renewed_s == 12
