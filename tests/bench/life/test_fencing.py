@@ -94,8 +94,8 @@ def test_nobody_may_write_after_the_lease_was_given_up(law: Law) -> None:
 
 
 def test_renewal_is_the_last_write_of_a_holder(law: Law) -> None:
-    assert law.law.renewed_s == 10
-    law.holds(12, "host-1.1_a")
-    assert law.law.renewed_s == 12
-    law.holds(14, "")
-    assert law.law.renewed_s == 12
+    assert law.law.renewed_s == 60
+    law.holds(62, "host-2.1_b")
+    assert law.law.renewed_s == 62
+    law.holds(64, "")
+    assert law.law.renewed_s == 62
