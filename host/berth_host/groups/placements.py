@@ -144,12 +144,14 @@ class _Keeping:
     judged: dict[PlacementProgress, Status] | None
     placing_all: Status | None = None
     """The last answer of PlacementFeasible in a trial that places all members, where `judged` holds it."""
+    has_failed: bool = False
+    """True after the group had no place in one of them. Before that, counting would find room in each."""
     has_counted: bool = False
     """True after `room` was asked for."""
     room: Sequence[int] | None = None
     """By placement: how many members have room, if the columns tell (`Placements._count_room`)."""
     refusals: dict[int, tuple[KeptTrial, GroupStatus]] = field(default_factory=dict)
-    """What becomes of the group where so many members have room."""
+    """By number of members with room: the outcome of a trial there, and the group's status."""
 
     def found(self, place: int) -> KeptTrial | None:
         """Return the kept trial in a placement, if it holds."""
@@ -493,8 +495,10 @@ class Placements:
         # The outcome of a kept trial is read after `_try_members` alone, which replaces it.
         one = _Tried(record, status, _NO_OUTCOME if repeats is not None else _Outcome.of(branch), repeats)
         self._attempt.note_trial(branch, placement, status, repeats)
-        if keeping is not None and repeats is None:
-            repeats = self._keep(keeping, place, branch, status)
+        if keeping is not None:
+            keeping.has_failed = keeping.has_failed or not status.is_success
+            if repeats is None:
+                repeats = self._keep(keeping, place, branch, status)
         record.kept_scores = None if repeats is None else repeats.scores
         if len(self._placed) > mark:
             await self._give_back(mark)
@@ -534,6 +538,7 @@ class Placements:
         if (
             tried is None
             or tried.wants(fails=True, placed=0)
+            or not keeping.has_failed
             or keeping.judged is None
             or keeping.stamps[place] is None
             or self._attempt.has_deleted

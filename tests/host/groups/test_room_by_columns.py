@@ -198,3 +198,19 @@ async def test_rack_with_room_is_found_among_full_ones(refusals: Refusals) -> No
     assert counted == tried
     assert set(counted["g0"][0].values()) == {f"n{3 * RACKS - 2:02}"}
     assert refusals.count >= RACKS
+
+
+@pytest.mark.parametrize(("nodes", "counted"), [(ROOMY, False), (NEARLY_FULL, True)])
+async def test_room_is_counted_once_a_rack_has_failed(
+    nodes: list[Node], counted: bool, refusals: Refusals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    count_room = Placements._count_room  # noqa: SLF001
+
+    async def noted(placements: Placements, *args: Any) -> Any:
+        asked.append(args)
+        return await count_room(placements, *args)
+
+    monkeypatch.setattr(Placements, "_count_room", noted)
+    await both(nodes, [Gang(3, 3, 1)], "1.37")
+    assert bool(asked) == counted
