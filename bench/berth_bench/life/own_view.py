@@ -32,7 +32,7 @@ _LIMITING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a pod needs of a node. `milli_cpu`: its request. `labels`: of the node."""
+    """The room that a pod waits for. `milli_cpu`: its request. `labels`: its node selector."""
 
     milli_cpu: int
     labels: Mapping[str, str]

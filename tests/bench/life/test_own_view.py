@@ -1,4 +1,4 @@
-"""What a host knows agrees: no pod waits for room that it knows of, none is queued and bound."""
+"""The laws about a host's own view: no pod waits for room that the host knows of, or is queued and bound."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What plugins read of objects."""
+"""Records of objects that plugins read."""

@@ -1,4 +1,4 @@
-"""What the load-aware plugins share: reasons for what they cannot score, and the pods placed since."""
+"""`LoadPlugin`: the reasons for nodes that cannot be scored, and the pods placed since the sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the containers of a pod request and may use, read from the pod's spec."""
+"""Requests and limits of a pod's containers, read from its spec."""
 
 from __future__ import annotations
 

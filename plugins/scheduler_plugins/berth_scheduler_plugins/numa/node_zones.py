@@ -32,13 +32,13 @@ class Mode(Enum):
     """How pods count that a topology does not show yet."""
 
     ALIGNED = 1
-    """They are taken off the zones that the kubelet gives them."""
+    """The requests of such a pod are taken off the zones that the kubelet gives it."""
     EVERYWHERE = 2
-    """They are taken off every zone, until a topology with the fingerprint of all pods is there. A pod of
-    another scheduler makes the node unusable until then.
+    """The requests of such a pod are taken off every zone, until a topology has the fingerprint of all pods
+    on the node. A pod of another scheduler makes the node unusable until then.
     """
     DISCARD = 3
-    """They do not count. A node with a reserved pod is unusable until the pod is bound."""
+    """Such a pod does not count. A node with a reserved pod is unusable until the pod is bound."""
 
 
 class Foreign(Enum):
@@ -81,7 +81,7 @@ class NodeZones:
 
     @property
     def unknown(self) -> dict[str, str]:
-        """What a topology says that is not known, by node."""
+        """The values of topologies that this plugin does not know, by name of the node."""
         return {name: seen.topology.unknown for name, seen in self._seen.items() if seen.topology.unknown}
 
     def follow(self, nodes: NodeTable, objects: ObjectReader, scheduler: str) -> None:
